@@ -1,0 +1,33 @@
+# Each target sets up .venv by itself when it is missing or older than the pins.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+ARGS ?=
+
+.PHONY: train test check test-slow bench results docs setup clean
+
+train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" passes options
+	$(BIN)/counterpoint train $(ARGS)
+
+test: $(VENV)/ready         ## the fast tests
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/ready        ## format, lint, types, import layers
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
+
+test-slow: $(VENV)/ready    ## learning tests that take minutes
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "counterpoint needs Python 3.11 or newer; set PYTHON=…")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist site

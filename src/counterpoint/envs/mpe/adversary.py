@@ -1,0 +1,94 @@
+"""simple_adversary: physical deception (Lowe et al. 2017; MPE2 simple_adversary_v3).
+
+obs good (4N + 2V)      = [goal 2, landmarks 2N, others]        all relative, others in index order
+obs adversary (2 fewer) = [landmarks 2N, others]
+One adversary (V = 1) is the published game; with more, the good team's reward sums over them, as its formula says.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from counterpoint.envs.base import check_count, pad_stack
+from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
+from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
+from counterpoint.types import Reduction
+
+LANDMARK_RADIUS = 0.08
+
+
+@dataclass(frozen=True)
+class Adversary(Scenario):
+    """N good agents know which of N landmarks is the goal and hide it from an adversary that does not."""
+
+    N: int = 2
+    """Good agents, and landmarks."""
+    num_adversaries: int = 1
+    """Adversaries."""
+
+    name: ClassVar[str] = "simple_adversary"
+    num_goals: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self, "N", 1)
+        check_count(self, "num_adversaries", 1)
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        return bodies_of([0.15] * (self.num_adversaries + self.N), [LANDMARK_RADIUS] * self.N)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("adversary",) * self.num_adversaries + ("agent",) * self.N
+
+    @property
+    def obs_sizes(self) -> tuple[int, ...]:
+        size = 2 * self.N + 2 * (self.N + self.num_adversaries - 1)
+        return (size,) * self.num_adversaries + (size + 2,) * self.N
+
+    @property
+    def metric_reductions(self) -> dict[str, Reduction]:
+        return {
+            "good_distance": "mean",
+            "adversary_distance": "mean",
+            "good_success": "last",
+            "adversary_success": "last",
+        }
+
+    def observe(self, state: State) -> Float[Array, "N O"]:
+        v, total = self.num_adversaries, self.num_agents
+        landmarks = between(state.position, state.landmarks).reshape(total, -1)
+        others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
+        seen = jnp.concatenate([landmarks, others], axis=1)
+        goal = state.landmarks[state.goal[0]] - state.position
+        return pad_stack([seen[:v], jnp.concatenate([goal[v:], seen[v:]], axis=1)])
+
+    def goal_distance(self, state: State) -> Float[Array, " N"]:
+        return length(state.landmarks[state.goal[0]] - state.position)
+
+    def reward(self, state: State) -> Float[Array, " N"]:
+        v, distance = self.num_adversaries, self.goal_distance(state)
+        hunt = -(distance[:v] ** 2) if self.flavour == "openai" else -distance[:v]
+        hide = jnp.sum(distance[:v]) - jnp.min(distance[v:])
+        return jnp.concatenate([hunt, jnp.broadcast_to(hide, (self.N,))])
+
+    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+        v, distance = self.num_adversaries, self.goal_distance(state)
+        good, adversary = jnp.min(distance[v:]), jnp.min(distance[:v])
+        near = 2 * LANDMARK_RADIUS  # the radius of the original's unshaped reward; the paper states none
+        return {
+            "good_distance": good,
+            "adversary_distance": adversary,
+            "good_success": (good < near) * 1.0,
+            "adversary_success": (adversary < near) * 1.0,
+        }
+
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+        goal = self.goal_distance(state)[:, None] ** 2
+        landmarks = length(between(state.position, state.landmarks)) ** 2
+        good = jnp.concatenate([landmarks, goal], axis=1)
+        return tuple(good[i] if i >= self.num_adversaries else goal[i] for i in range(self.num_agents))

@@ -1,0 +1,48 @@
+"""simple: one agent walks to one landmark (MPE2 simple_v3).
+
+obs(4) = [velocity 2, landmark 2 (relative)]
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
+from counterpoint.envs.mpe.world import Bodies, length
+from counterpoint.types import Reduction
+
+
+@dataclass(frozen=True)
+class Simple(Scenario):
+    """One agent, one landmark: minus the squared distance between them."""
+
+    name: ClassVar[str] = "simple"
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        return bodies_of([0.05], [0.05])
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("agent",)
+
+    @property
+    def obs_sizes(self) -> tuple[int, ...]:
+        return (4,)
+
+    @property
+    def metric_reductions(self) -> dict[str, Reduction]:
+        return {"distance": "mean", "success": "last"}
+
+    def observe(self, state: State) -> Float[Array, "N O"]:
+        return jnp.concatenate([state.velocity, state.landmarks - state.position], axis=1)
+
+    def reward(self, state: State) -> Float[Array, " N"]:
+        return -jnp.sum((state.position - state.landmarks) ** 2, axis=1)
+
+    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+        distance = length(state.position - state.landmarks)[0]
+        return {"distance": distance, "success": (distance < 0.1) * 1.0}

@@ -1,0 +1,118 @@
+"""simple_tag: predators chase prey among obstacles (Lowe et al. 2017; MPE2 simple_tag_v3).
+
+obs = [velocity 2, position 2, obstacles 2 each (relative), others 2 each (relative), velocities of the other good agents 2 each]
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from counterpoint.envs.base import check_count, pad_stack
+from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
+from counterpoint.envs.mpe.world import Bodies, between, off_diagonal, touching
+from counterpoint.types import Reduction
+
+
+def boundary_cost(position: Float[Array, "N 2"]) -> Float[Array, " N"]:
+    """What it costs to leave the screen: nothing inside 0.9, a ramp to 1, an exponential capped at 10 beyond."""
+    x = jnp.abs(position)
+    cost = jnp.where(x < 0.9, 0.0, jnp.where(x < 1.0, (x - 0.9) * 10.0, jnp.minimum(jnp.exp(2 * x - 2), 10.0)))
+    return cost[:, 0] + cost[:, 1]
+
+
+def good_velocities(velocity: Float[Array, "N 2"], num_adversaries: int) -> tuple[Float[Array, "V G"], Float[Array, "P Q"]]:
+    """The velocities of the good agents as adversaries see them (all), and as good agents do (the others')."""
+    good = velocity[num_adversaries:]
+    g = good.shape[0]
+    everyone = jnp.tile(good.reshape(1, 2 * g), (num_adversaries, 1))
+    return everyone, off_diagonal(jnp.tile(good[None], (g, 1, 1))).reshape(g, 2 * (g - 1))
+
+
+@dataclass(frozen=True)
+class Tag(Scenario):
+    """Slower predators hunt faster prey as a pack."""
+
+    num_good: int = 1
+    """Prey."""
+    num_adversaries: int = 3
+    """Predators."""
+    num_obstacles: int = 2
+    """Obstacles in the way."""
+    terminate_on_success: bool = False
+    """End the game when every prey is touched at the same time."""
+
+    name: ClassVar[str] = "simple_tag"
+    landmark_box: ClassVar[float] = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self, "num_good", 1)
+        check_count(self, "num_adversaries", 1)
+        check_count(self, "num_obstacles", 0)
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        v, g, obstacles = self.num_adversaries, self.num_good, self.num_obstacles
+        return bodies_of(
+            [0.075] * v + [0.05] * g,
+            [0.2] * obstacles,
+            collides=[True] * (v + g + obstacles),
+            accel=[3.0] * v + [4.0] * g,
+            max_speed=[1.0] * v + [1.3] * g,
+        )
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("adversary",) * self.num_adversaries + ("agent",) * self.num_good
+
+    @property
+    def landmark_roles(self) -> tuple[str, ...]:
+        return ("obstacle",) * self.num_obstacles
+
+    @property
+    def obs_sizes(self) -> tuple[int, ...]:
+        good = 4 + 2 * self.num_obstacles + 2 * (self.num_agents - 1) + 2 * (self.num_good - 1)
+        return (good + 2,) * self.num_adversaries + (good,) * self.num_good
+
+    @property
+    def metric_reductions(self) -> dict[str, Reduction]:
+        return {"touches": "sum", "caught": "max"}
+
+    def observe(self, state: State) -> Float[Array, "N O"]:
+        v, total = self.num_adversaries, self.num_agents
+        obstacles = between(state.position, state.landmarks).reshape(total, -1)
+        others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
+        common = jnp.concatenate([state.velocity, state.position, obstacles, others], axis=1)
+        seen_by_adversary, seen_by_good = good_velocities(state.velocity, v)
+        return pad_stack(
+            [
+                jnp.concatenate([common[:v], seen_by_adversary], axis=1),
+                jnp.concatenate([common[v:], seen_by_good], axis=1),
+            ]
+        )
+
+    def touches(self, state: State) -> Bool[Array, "V G"]:
+        """Which predator touches which prey."""
+        v, n, radius = self.num_adversaries, self.num_agents, self.bodies.radius
+        return touching(state.position[:v], state.position[v:], radius[:v], radius[v:n])
+
+    def reward(self, state: State) -> Float[Array, " N"]:
+        touches = self.touches(state).astype(state.position.dtype)
+        hunt = jnp.broadcast_to(10.0 * jnp.sum(touches), (self.num_adversaries,))
+        flee = -10.0 * jnp.sum(touches, axis=0) - boundary_cost(state.position[self.num_adversaries :])
+        return jnp.concatenate([hunt, flee])
+
+    def success(self, state: State) -> Bool[Array, ""]:
+        return jnp.all(self.touches(state).any(axis=0)) if self.terminate_on_success else super().success(state)
+
+    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+        touches = self.touches(state)
+        return {"touches": jnp.sum(touches * 1.0), "caught": jnp.any(touches) * 1.0}
+
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+        touched = jnp.sum(self.touches(state) * 1.0, axis=1)
+        return (*touched[:, None], *np.zeros((self.num_good, 1)))

@@ -1,0 +1,92 @@
+"""Particle physics: forces, contacts, integration. No rewards, no observations, no randomness."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+DT = 0.1
+DAMPING = 0.25
+CONTACT_FORCE = 100.0
+CONTACT_MARGIN = 0.001
+
+
+class Bodies(NamedTuple):
+    """Static tables of a scenario, agents first, then landmarks. NumPy, computed once from a scenario's fields."""
+
+    radius: np.ndarray
+    """[N + L]."""
+    collides: np.ndarray
+    """[N + L]: pushes, and if an agent, is pushed."""
+    movable: np.ndarray
+    """[N]."""
+    talks: np.ndarray
+    """[N]."""
+    accel: np.ndarray
+    """[N]: force of a full action."""
+    max_speed: np.ndarray
+    """[N]: infinite where there is no limit."""
+    num_words: int
+
+
+def length(vector: Float[Array, "*b 2"]) -> Float[Array, "*b"]:
+    """The Euclidean norm, of 2-D vectors."""
+    return jnp.sqrt(vector[..., 0] ** 2 + vector[..., 1] ** 2)
+
+
+def between(a: Float[Array, "P 2"], b: Float[Array, "Q 2"]) -> Float[Array, "P Q 2"]:
+    """The vectors from each of a to each of b."""
+    return b[None, :, :] - a[:, None, :]
+
+
+def off_diagonal(matrix: Float[Array, "N N *d"]) -> Float[Array, "N M *d"]:
+    """Row i without column i, others in index order. Reshapes instead of a gather: much cheaper on CPU."""
+    n, tail = matrix.shape[0], matrix.shape[2:]
+    flat = matrix.reshape(n * n, *tail)[1:].reshape(n - 1, n + 1, *tail)
+    return flat[:, :-1].reshape(n, n - 1, *tail)
+
+
+def touching(
+    a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray
+) -> Bool[Array, "P Q"]:
+    """Who overlaps whom: the test behind rewards, forests and figures (the contact force has its own)."""
+    return length(between(a, b)) < radius_a[:, None] + radius_b[None, :]
+
+
+def contact_force(
+    position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], bodies: Bodies
+) -> Float[Array, "N 2"]:
+    """Soft repulsion on each agent: contact_force · k·softplus((r_a + r_b − d)/k) along the line of centres."""
+    n = position.shape[0]
+    pushing = np.flatnonzero(bodies.collides[n:])
+    others = jnp.concatenate([position, landmarks[pushing]]) if pushing.size else position
+    index = np.concatenate([np.arange(n), n + pushing])
+    pair = bodies.collides[:n, None] & bodies.collides[None, index] & (np.arange(n)[:, None] != index[None, :])
+    reach = bodies.radius[:n, None] + bodies.radius[None, index]
+
+    delta = -between(position, others)
+    squared = delta[..., 0] ** 2 + delta[..., 1] ** 2
+    distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))  # coincident bodies: no direction, so no force
+    overlap = (reach - distance) / CONTACT_MARGIN
+    depth = CONTACT_MARGIN * (jnp.maximum(overlap, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(overlap))))
+    strength = jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)
+    return jnp.sum(strength[..., None] * delta, axis=1)
+
+
+def integrate(
+    position: Float[Array, "N 2"],
+    velocity: Float[Array, "N 2"],
+    force: Float[Array, "N 2"],
+    bodies: Bodies,
+    velocity_first: bool,
+) -> tuple[Float[Array, "N 2"], Float[Array, "N 2"]]:
+    """Positions and velocities one step later: mpe2 moves with the old velocity, openai with the new one."""
+    moved = velocity * (1 - DAMPING) + force * DT
+    if np.isfinite(bodies.max_speed).any():
+        speed = length(moved)
+        limit = bodies.max_speed
+        moved = jnp.where((speed > limit)[:, None], moved * (limit / jnp.maximum(speed, limit))[:, None], moved)
+    if not bodies.movable.all():
+        moved = jnp.where(bodies.movable[:, None], moved, 0.0)
+    return position + (moved if velocity_first else velocity) * DT, moved
