@@ -64,11 +64,11 @@ class Adversary(Scenario):
         landmarks = between(state.position, state.landmarks).reshape(total, -1)
         others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
         seen = jnp.concatenate([landmarks, others], axis=1)
-        goal = state.landmarks[state.goal[0]] - state.position
+        goal = state.landmarks[state.goal] - state.position
         return pad_stack([seen[:v], jnp.concatenate([goal[v:], seen[v:]], axis=1)])
 
     def goal_distance(self, state: State) -> Float[Array, " N"]:
-        return length(state.landmarks[state.goal[0]] - state.position)
+        return length(state.landmarks[state.goal] - state.position)
 
     def reward(self, state: State) -> Float[Array, " N"]:
         v, distance = self.num_adversaries, self.goal_distance(state)
@@ -87,7 +87,7 @@ class Adversary(Scenario):
             "adversary_success": (adversary < near) * 1.0,
         }
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:
         goal = self.goal_distance(state)[:, None] ** 2
         landmarks = length(between(state.position, state.landmarks)) ** 2
         good = jnp.concatenate([landmarks, goal], axis=1)

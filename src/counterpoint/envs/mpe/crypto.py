@@ -55,7 +55,7 @@ class Crypto(Scenario):
         return pad_stack([heard[None], told])
 
     def reward(self, state: State) -> Float[Array, " N"]:
-        error = jnp.sum((state.comm - jax.nn.one_hot(state.goal[0], NUM_WORDS, dtype=state.comm.dtype)) ** 2, axis=1)
+        error = jnp.sum((state.comm - jax.nn.one_hot(state.goal[:1], NUM_WORDS, dtype=state.comm.dtype)) ** 2, axis=1)
         error = jnp.where(jnp.all(state.comm == 0, axis=1), 0.0, error)  # silence is free, as in the original
         team = error[EVE] - error[BOB]
         return jnp.stack([-error[EVE], team, team])
@@ -69,7 +69,7 @@ class Crypto(Scenario):
             "eve_correct_last": right[EVE],
         }
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:
         goal = jax.nn.one_hot(state.goal[0], NUM_WORDS, dtype=state.comm.dtype)
         return tuple(jnp.concatenate([state.comm[i], goal]) for i in range(3))
 

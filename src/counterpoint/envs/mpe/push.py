@@ -2,7 +2,8 @@
 
 obs agent     = [velocity 2, goal 2, own colour 3, landmarks 2L, landmark colours 3L, others]     positions relative
 obs adversary = [velocity 2, landmarks 2L, others]
-A colour names a landmark, so colours carry the goal. With L ≤ 2 they are the original's; beyond, evenly spaced hues of the same strength.
+A colour names a landmark, so colours carry the goal. With L ≤ 2 they are the original's; beyond, evenly spaced hues of the
+same strength.
 """
 
 import colorsys
@@ -41,9 +42,7 @@ class Push(Scenario):
 
     @cached_property
     def bodies(self) -> Bodies:
-        return bodies_of(
-            [0.05] * (self.num_adversaries + self.num_good), [0.05] * self.num_targets, collides=True
-        )
+        return bodies_of([0.05] * (self.num_adversaries + self.num_good), [0.05] * self.num_targets, collides=True)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -77,7 +76,7 @@ class Push(Scenario):
         goal, dtype = state.goal[0], state.position.dtype
         landmarks = between(state.position, state.landmarks).reshape(total, -1)
         others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
-        to_goal = state.landmarks[goal] - state.position
+        to_goal = state.landmarks[state.goal] - state.position
         own = jnp.asarray(0.25 + 0.5 * self.hues, dtype)[goal]
         colours = jnp.asarray(0.1 + 0.8 * self.hues, dtype).reshape(-1)
         good = [state.velocity, to_goal, jnp.tile(own, (total, 1)), landmarks, jnp.tile(colours, (total, 1)), others]
@@ -85,7 +84,7 @@ class Push(Scenario):
         return pad_stack([adversary[:v], jnp.concatenate(good, axis=1)[v:]])
 
     def goal_distance(self, state: State) -> Float[Array, " N"]:
-        return length(state.landmarks[state.goal[0]] - state.position)
+        return length(state.landmarks[state.goal] - state.position)
 
     def reward(self, state: State) -> Float[Array, " N"]:
         v, distance = self.num_adversaries, self.goal_distance(state)

@@ -85,7 +85,7 @@ class Scenario:
     def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
         raise NotImplementedError
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...] | None:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...] | None:
         """Per agent what the original's `benchmark_data` returns, flattened; None where it has none."""
         return None
 
@@ -145,9 +145,7 @@ class Scenario:
         if bodies.collides[: self.num_agents].any():
             force = force + contact_force(state.position, state.landmarks, bodies)
         position, velocity = integrate(state.position, state.velocity, force, bodies, velocity_first=openai)
-        state = state._replace(
-            position=position, velocity=velocity, comm=self.speech(action), step=state.step + 1
-        )
+        state = state._replace(position=position, velocity=velocity, comm=self.speech(action), step=state.step + 1)
         truncated = state.step >= self.max_steps
         terminated = self.success(state) & ~truncated  # truncation wins on the last step, as in mpe2
         return state, Step(

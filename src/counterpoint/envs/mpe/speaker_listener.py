@@ -31,9 +31,7 @@ class SpeakerListener(Scenario):
 
     @cached_property
     def bodies(self) -> Bodies:
-        return bodies_of(
-            [AGENT_RADIUS] * 2, [LANDMARK_RADIUS] * 3, movable=[False, True], talks=[True, False], num_words=3
-        )
+        return bodies_of([AGENT_RADIUS] * 2, [LANDMARK_RADIUS] * 3, movable=[False, True], talks=[True, False], num_words=3)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -49,7 +47,7 @@ class SpeakerListener(Scenario):
 
     def observe(self, state: State) -> Float[Array, "N O"]:
         colour = jnp.asarray(COLOURS, state.position.dtype)[state.goal[0]]
-        landmarks = (state.landmarks - state.position[LISTENER]).reshape(6)
+        landmarks = (state.landmarks - state.position[None, LISTENER]).reshape(6)
         listener = jnp.concatenate([state.velocity[LISTENER], landmarks, state.comm[SPEAKER]])
         return pad_stack([colour[None], listener[None]])
 
@@ -62,5 +60,5 @@ class SpeakerListener(Scenario):
         reached = distance < AGENT_RADIUS + LANDMARK_RADIUS
         return {"distance": distance, "final_distance": distance, "success": reached * 1.0}
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...] | None:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...] | None:
         return tuple(self.reward(state)[:, None]) if self.flavour == "mpe2" else None

@@ -87,7 +87,7 @@ class Spread(Scenario):
             "success": jnp.all(nearest < CAPTURE_DISTANCE) * 1.0,
         }
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:
         nearest = self.nearest(state)
         bumps = self.bumps(state) + (self.flavour == "openai")
         total, occupied = jnp.sum(nearest), jnp.sum(nearest < CAPTURE_DISTANCE)

@@ -1,6 +1,6 @@
 """simple_tag: predators chase prey among obstacles (Lowe et al. 2017; MPE2 simple_tag_v3).
 
-obs = [velocity 2, position 2, obstacles 2 each (relative), others 2 each (relative), velocities of the other good agents 2 each]
+obs = [velocity 2, position 2, obstacles (relative), others (relative), velocities of the other good agents], 2 for each
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.envs.base import check_count, pad_stack
@@ -24,7 +23,7 @@ def boundary_cost(position: Float[Array, "N 2"]) -> Float[Array, " N"]:
     return cost[:, 0] + cost[:, 1]
 
 
-def good_velocities(velocity: Float[Array, "N 2"], num_adversaries: int) -> tuple[Float[Array, "V G"], Float[Array, "P Q"]]:
+def good_velocities(velocity: Float[Array, "N 2"], num_adversaries: int) -> tuple[Float[Array, "V _"], Float[Array, "G _"]]:
     """The velocities of the good agents as adversaries see them (all), and as good agents do (the others')."""
     good = velocity[num_adversaries:]
     g = good.shape[0]
@@ -113,6 +112,6 @@ class Tag(Scenario):
         touches = self.touches(state)
         return {"touches": jnp.sum(touches * 1.0), "caught": jnp.any(touches) * 1.0}
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:
         touched = jnp.sum(self.touches(state) * 1.0, axis=1)
-        return (*touched[:, None], *np.zeros((self.num_good, 1)))
+        return tuple(jnp.pad(touched, (0, self.num_good))[:, None])

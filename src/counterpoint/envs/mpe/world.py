@@ -47,16 +47,12 @@ def off_diagonal(matrix: Float[Array, "N N *d"]) -> Float[Array, "N M *d"]:
     return flat[:, :-1].reshape(n, n - 1, *tail)
 
 
-def touching(
-    a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray
-) -> Bool[Array, "P Q"]:
+def touching(a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray) -> Bool[Array, "P Q"]:
     """Who overlaps whom: the test behind rewards, forests and figures (the contact force has its own)."""
     return length(between(a, b)) < radius_a[:, None] + radius_b[None, :]
 
 
-def contact_force(
-    position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], bodies: Bodies
-) -> Float[Array, "N 2"]:
+def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], bodies: Bodies) -> Float[Array, "N 2"]:
     """Soft repulsion on each agent: contact_force · k·softplus((r_a + r_b − d)/k) along the line of centres."""
     n = position.shape[0]
     pushing = np.flatnonzero(bodies.collides[n:])

@@ -1,9 +1,10 @@
 """simple_world_comm: predators with a talking leader, prey with food and forests to hide in (MPE2 simple_world_comm_v3).
 
-obs adversary = [velocity 2, position 2, landmarks (relative), others seen (relative), velocities of good agents seen, in-forest flags, leader's word 4]
-obs good      = [velocity 2, position 2, landmarks (relative), others seen (relative), in-forest flags, velocities of other good agents seen]
-Landmarks are obstacles, food, forests, in this order. One sees another if both are in the same forest, or neither in any, or if one
-is the leader; what is not seen is zero. The two orders of flags and velocities are the original's.
+obs adversary = [velocity 2, position 2, landmarks, others seen, velocities of good agents seen, flags, leader's word 4]
+obs good      = [velocity 2, position 2, landmarks, others seen, flags, velocities of other good agents seen]
+Landmarks are obstacles, food, forests, in this order; they and others are relative. A flag per forest is +1 inside, −1 outside.
+One sees another if both are in the same forest or neither is in any; the leader sees everybody; what is not seen is zero.
+The two orders of flags and velocities are the original's.
 """
 
 from dataclasses import dataclass
@@ -43,8 +44,10 @@ class WorldComm(Scenario):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field, least in (("num_good", 1), ("num_adversaries", 1), ("num_obstacles", 0), ("num_food", 1), ("num_forests", 0)):
-            check_count(self, field, least)
+        for field in ("num_good", "num_adversaries", "num_food"):
+            check_count(self, field, 1)
+        for field in ("num_obstacles", "num_forests"):
+            check_count(self, field, 0)
 
     @cached_property
     def bodies(self) -> Bodies:
@@ -138,6 +141,6 @@ class WorldComm(Scenario):
             "food": jnp.sum(self.eaten(state)),
         }
 
-    def benchmark_data(self, state: State) -> tuple[Float[Array, " K"], ...]:
+    def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:
         touched = jnp.sum(self.touches(state) * 1.0, axis=1)
-        return (*touched[:, None], *np.zeros((self.num_good, 1)))
+        return tuple(jnp.pad(touched, (0, self.num_good))[:, None])
