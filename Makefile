@@ -15,7 +15,7 @@ test: $(VENV)/ready         ## the fast tests
 check: $(VENV)/ready        ## format, lint, types, import layers
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/pyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 
 test-slow: $(VENV)/ready    ## learning tests that take minutes

@@ -1,0 +1,103 @@
+"""From a policy network's outputs to action vectors, for agents of every kind at once.
+
+Arrays are [..., N, A] over all agents. A discrete agent's vector holds one probability vector per head; a continuous agent's
+vector is in [−1, 1] here and in the world's own range only at the world's door (`to_world`). Padding is zero throughout.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from counterpoint.types import Box, Discrete, Key, Spec
+
+LOWEST = -1e9
+"""Stands for minus infinity in masked maxima: finite, so that gradients stay numbers."""
+
+
+class Heads(NamedTuple):
+    """Where agents' heads lie: static tables, [N, …] or one agent's. None if every agent has one discrete head of width A."""
+
+    mask: np.ndarray | jax.Array | None
+    """[N, A]: real entries."""
+    discrete: np.ndarray | jax.Array | None
+    """[N, A]: entries of a discrete head."""
+    same: np.ndarray | jax.Array | None
+    """[N, A, A]: whether two entries belong to the same head."""
+
+
+def heads_of(spec: Spec) -> Heads:
+    """The tables of a spec's action spaces."""
+    if all(space == Discrete((spec.act_size,)) for space in spec.action_spaces):
+        return Heads(mask=None, discrete=None, same=None)
+    shape = (spec.num_agents, spec.act_size)
+    discrete, same = np.zeros(shape, bool), np.zeros((*shape, shape[1]), bool)
+    for i, space in enumerate(spec.action_spaces):
+        if isinstance(space, Discrete):
+            edges = np.cumsum((0, *space.heads))
+            for start, stop in zip(edges[:-1], edges[1:], strict=True):
+                same[i, start:stop, start:stop] = True
+            discrete[i, : space.size] = True
+    return Heads(mask=spec.act_mask, discrete=discrete, same=same)
+
+
+def softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Probabilities within each discrete head, zero elsewhere."""
+    if heads.same is None:
+        return jax.nn.softmax(logits, axis=-1)
+    peers = jnp.where(heads.same, logits[..., None, :], LOWEST)
+    top = jax.lax.stop_gradient(jnp.max(peers, axis=-1))
+    weight = jnp.where(heads.discrete, jnp.exp(jnp.where(heads.discrete, logits - top, 0.0)), 0.0)
+    total = jnp.sum(jnp.where(heads.same, weight[..., None, :], 0.0), axis=-1)
+    return weight / jnp.where(heads.discrete, total, 1.0)
+
+
+def one_hot_best(heads: Heads, scores: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """A one at the largest score of each discrete head (the first, if several are equal), zero elsewhere."""
+    size = scores.shape[-1]
+    if heads.same is None:
+        return jax.nn.one_hot(jnp.argmax(scores, axis=-1), size, dtype=scores.dtype)
+    before = np.tri(size, k=-1, dtype=bool)
+    mine, theirs = scores[..., :, None], scores[..., None, :]
+    beaten = heads.same & ((theirs > mine) | ((theirs == mine) & before))
+    return (heads.discrete & ~jnp.any(beaten, axis=-1)).astype(scores.dtype)
+
+
+def gumbel(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Standard Gumbel noise, −log(−log U)."""
+    return jax.random.gumbel(key, shape, jnp.float32)
+
+
+def relaxed(
+    heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: float, straight_through: bool
+) -> Float[Array, "*b A"]:
+    """Differentiable actions: Gumbel-softmax for discrete heads (one-hot forward if straight-through), tanh for continuous agents."""
+    soft = softmax(heads, (outputs + noise) / temperature)
+    if straight_through:
+        soft = soft + jax.lax.stop_gradient(one_hot_best(heads, outputs + noise) - soft)
+    return _merge(heads, soft, outputs)
+
+
+def sampled(heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Actions drawn from the policy as one-hot vectors (Gumbel-max); tanh for continuous agents."""
+    return _merge(heads, one_hot_best(heads, outputs + noise), outputs)
+
+
+def _merge(heads: Heads, discrete: Float[Array, "*b A"], outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    if heads.same is None:
+        return discrete
+    return jnp.where(heads.discrete, discrete, jnp.tanh(outputs) * heads.mask)
+
+
+def to_world(spec: Spec, action: Float[Array, "*b N A"]) -> Float[Array, "*b N A"]:
+    """Continuous agents' actions from [−1, 1] to the world's range; discrete ones as they are."""
+    scale, shift = np.ones(spec.act_mask.shape), np.zeros(spec.act_mask.shape)
+    for i, space in enumerate(spec.action_spaces):
+        if isinstance(space, Box):
+            scale[i, : space.size] = (space.high - space.low) / 2
+            shift[i, : space.size] = (space.high + space.low) / 2
+    if (scale == 1).all() and (shift == 0).all():
+        return action
+    return action * scale.astype(action.dtype) + shift.astype(action.dtype)

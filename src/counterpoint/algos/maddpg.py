@@ -1,0 +1,317 @@
+"""MADDPG: decentralised actors, centralised critics (Lowe et al. 2017, arXiv:1706.02275, Algorithm 1), and independent DDPG.
+
+for each step:  a_i = μ_i(o_i) + noise;  store (o, a, r, o')
+for each agent: y = r_i + γ Q'_i(o', μ'_1(o'_1), …, μ'_N(o'_N))          td target
+                descend (Q_i(o, a) − y)²                                  critic, Eq. 6
+                ascend  Q_i(o, a | a_i = μ_i(o_i))                        actor,  Eq. 5
+                move the targets: θ' ← τθ + (1 − τ)θ'
+
+Whom critic i sees is row i of `sees`: everybody is MADDPG, only itself is DDPG, so a MADDPG team may meet a DDPG team.
+What a critic does not see has weight zero for ever (masked initialisation, masked gradient).
+Differs from the authors' code by default: all agents learn from one snapshot and one minibatch (theirs: one after another,
+each its own sample); `--algo.minibatch per-agent --algo.order sequential` is theirs.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from counterpoint.actions import Heads, gumbel, heads_of, relaxed, sampled
+from counterpoint.algos.base import Algorithm, Carry, Metrics
+from counterpoint.errors import UsageError
+from counterpoint.nets import Params, init_mlp, mlp, mlp_from_first
+from counterpoint.ops import clip_by_norm, masked_mean, polyak, td_target
+from counterpoint.types import Key, Spec, Transition
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; defaults are the authors' code's."""
+
+    lr: float = 1e-2
+    """Adam step size, actors and critics."""
+    critic_lr: float = 0.0
+    """Adam step size of the critics, if it is to differ (0: the same)."""
+    gamma: float = 0.95
+    """Discount."""
+    tau: float = 0.01
+    """Fraction by which targets move towards their networks after each update."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers, actors and critics."""
+    clip: float = 0.5
+    """Largest gradient norm (0: no limit)."""
+    clip_by: Literal["variable", "global"] = "variable"
+    """Clip each array by its own norm, or all of a network by their common one."""
+    logit_cost: float = 1e-3
+    """Weight of the mean squared policy output in the actor's loss."""
+    temperature: float = 1.0
+    """Of the Gumbel-softmax."""
+    straight_through: bool = False
+    """One-hot actions forward, soft gradients backward, in losses and targets."""
+    world_action: Literal["soft", "one-hot"] = "soft"
+    """How discrete actions reach the world: relaxed vectors as in the authors' code, or sampled one-hot vectors."""
+    minibatch: Literal["shared", "per-agent"] = "shared"
+    """One minibatch for all agents, or one each."""
+    order: Literal["snapshot", "sequential"] = "snapshot"
+    """All agents learn from the same snapshot, or one after another."""
+    noise: Literal["gaussian", "ou"] = "gaussian"
+    """Exploration of continuous agents: independent, or Ornstein-Uhlenbeck."""
+    noise_start: float = 0.2
+    """Standard deviation of the exploration noise at the start (of actions in [−1, 1])."""
+    noise_end: float = 0.05
+    """And after `noise_steps`."""
+    noise_steps: int = 500_000
+    """World steps over which it decays, linearly."""
+
+
+class Agent(NamedTuple):
+    """One agent's networks and optimiser; stacked, every leaf is [N, …]."""
+
+    actor: Params
+    critic: Params
+    target_actor: Params
+    target_critic: Params
+    actor_opt: optax.OptState
+    critic_opt: optax.OptState
+
+
+class Problem(NamedTuple):
+    """What is fixed for a run: who acts how, and whom each critic sees."""
+
+    spec: Spec
+    heads: Heads
+    sees: np.ndarray
+    """[N, N]: whether critic i (row) sees agent j."""
+    axis: str | None
+    """The device axis over which a minibatch is split, if it is."""
+
+
+def joint(obs: Float[Array, "B N O"], action: Float[Array, "B N A"]) -> Float[Array, "B I"]:
+    """A critic's input: all observations, then all actions."""
+    batch = obs.shape[0]
+    return jnp.concatenate([obs.reshape(batch, -1), action.reshape(batch, -1)], axis=1)
+
+
+def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
+    """[N, I]: 1 where an entry of the joint vector is real and seen by critic i."""
+    obs = sees[:, :, None] & spec.obs_mask[None]
+    action = sees[:, :, None] & spec.act_mask[None]
+    n = spec.num_agents
+    return np.concatenate([obs.reshape(n, -1), action.reshape(n, -1)], axis=1).astype(np.float32)
+
+
+def value(critic: Params, product: Float[Array, "B H"]) -> Float[Array, " B"]:
+    """Q, given the critic's first matrix product."""
+    return mlp_from_first(critic, product)[:, 0]
+
+
+def critic_loss(
+    critic: Params, inputs: Float[Array, "B I"], y: Float[Array, " B"], weight: Float[Array, " B"]
+) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+    """Mean squared TD error (Eq. 6), and the values."""
+    q = value(critic, inputs @ critic[0].weight)
+    return jnp.mean(weight * (q - y) ** 2), q
+
+
+def actor_loss(
+    config: Config,
+    heads: Heads,
+    actor: Params,
+    critic: Params,
+    mine: Transition,
+    inputs: Float[Array, "B I"],
+    first: Int[Array, ""],
+    noise: Float[Array, "B A"],
+    weight: Float[Array, " B"],
+) -> Float[Array, ""]:
+    """Minus the value of acting now while the others keep their replayed actions (Eq. 5), plus the cost of large outputs.
+
+    `first` is where the agent's own action begins in the joint vector: only that part of the critic's first product changes.
+    """
+    outputs = mlp(actor, mine.obs)
+    action = relaxed(heads, outputs, noise, config.temperature, config.straight_through)
+    own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, first, action.shape[1])
+    q = value(critic, inputs @ critic[0].weight + (action - mine.action) @ own_rows)
+    return -jnp.mean(weight * q) + config.logit_cost * jnp.mean(weight[:, None] * outputs**2) / _share(heads)
+
+
+def _share(heads: Heads) -> Float[Array, ""] | float:
+    """The share of real entries in an agent's padded outputs."""
+    return 1.0 if heads.mask is None else jnp.mean(jnp.asarray(heads.mask, jnp.float32))
+
+
+def target_actions(
+    config: Config, heads: Heads, target_actor: Params, next_obs: Float[Array, "B N O"], key: Key
+) -> Float[Array, "B N A"]:
+    """What all target actors would do next."""
+    outputs = jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(target_actor, next_obs)
+    return relaxed(heads, outputs, gumbel(key, outputs.shape), config.temperature, config.straight_through)
+
+
+def update_agent(
+    config: Config,
+    problem: Problem,
+    own: Agent,
+    agents: Agent,
+    mine: Transition,
+    batch: Transition,
+    i: Int[Array, ""],
+    key: Key,
+) -> tuple[Agent, Metrics]:
+    """Agent i after one critic step, one actor step and a move of its targets: the body of "for each agent".
+
+    `own` is agent i out of `agents`, `mine` its column of `batch`; the others are read only.
+    """
+    spec, mean = problem.spec, _mean_over(problem.axis)
+    heads: Heads = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
+    key_target, key_actor = jax.random.split(key)
+    alive = mine.alive.astype(jnp.float32)
+    weight = alive / jnp.maximum(mean(jnp.mean(alive)), 1e-6)
+
+    next_action = target_actions(config, problem.heads, agents.target_actor, batch.next_obs, key_target)
+    next_inputs = joint(batch.next_obs, next_action)
+    next_q = value(own.target_critic, next_inputs @ own.target_critic[0].weight)
+    y = td_target(mine.reward, mine.terminated, next_q, config.gamma)
+
+    inputs = joint(batch.obs, batch.action)
+    (loss_q, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(own.critic, inputs, y, weight)
+    if not problem.sees.all():
+        seen = jnp.asarray(visible(spec, problem.sees))[i]
+        grads = (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
+    critic, critic_opt = _descend(config, config.critic_lr or config.lr, own.critic, mean(grads), own.critic_opt)
+
+    first = spec.num_agents * spec.obs_size + i * spec.act_size
+    noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
+    loss_p, grads = jax.value_and_grad(actor_loss, argnums=2)(
+        config, heads, own.actor, critic, mine, inputs, first, noise, weight
+    )
+    actor, actor_opt = _descend(config, config.lr, own.actor, mean(grads), own.actor_opt)
+
+    agent = Agent(
+        actor=actor,
+        critic=critic,
+        target_actor=polyak(own.target_actor, actor, config.tau),
+        target_critic=polyak(own.target_critic, critic, config.tau),
+        actor_opt=actor_opt,
+        critic_opt=critic_opt,
+    )
+    metrics = {"critic_loss": loss_q, "actor_loss": loss_p, "q": jnp.mean(q), "td_target": jnp.mean(y)}
+    return agent, jax.tree.map(mean, metrics)
+
+
+def _mean_over(axis: str | None):
+    """The mean over devices that share a minibatch."""
+    return (lambda tree: jax.lax.pmean(tree, axis)) if axis else (lambda tree: tree)
+
+
+def _descend(config: Config, lr: float, params: Params, grads: Params, opt: optax.OptState) -> tuple[Params, optax.OptState]:
+    grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")
+    updates, opt = optax.adam(lr).update(grads, opt)
+    return optax.apply_updates(params, updates), opt  # pyright: ignore[reportReturnType]
+
+
+COLUMNS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)
+"""Where a batch [B, N, …] has its agents."""
+
+
+def update(config: Config, problem: Problem, agents: Agent, batch: Transition, key: Key) -> tuple[Agent, Metrics]:
+    """All agents after one update. `batch` is [B, …], or [N, B, …] with one minibatch per agent."""
+    each = jnp.arange(problem.spec.num_agents)
+    if config.order == "sequential":
+        return jax.lax.scan(lambda agents, i: _update_in_place(config, problem, agents, batch, i, key), agents, each)
+    own_batch = config.minibatch == "per-agent"
+    columns = jax.vmap(_column)(batch, each) if own_batch else batch
+    return jax.vmap(
+        lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
+        in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
+    )(agents, columns, batch, each)
+
+
+def _column(batch: Transition, i: Int[Array, ""]) -> Transition:
+    """Agent i's part of a batch."""
+    return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, COLUMNS)
+
+
+def _update_in_place(
+    config: Config, problem: Problem, agents: Agent, batch: Transition, i: Int[Array, ""], key: Key
+) -> tuple[Agent, Metrics]:
+    if config.minibatch == "per-agent":
+        batch = jax.tree.map(lambda leaf: leaf[i], batch)
+    own = jax.tree.map(lambda leaf: leaf[i], agents)
+    agent, metrics = update_agent(config, problem, own, agents, _column(batch, i), batch, i, key)
+    return jax.tree.map(lambda leaf, row: leaf.at[i].set(row), agents, agent), metrics
+
+
+def init(config: Config, problem: Problem, key: Key) -> Agent:
+    """Fresh agents; targets start as copies of their networks."""
+    spec = problem.spec
+
+    def init_agent(key: Key, obs_mask: jax.Array, act_mask: jax.Array, seen: jax.Array) -> Agent:
+        key_actor, key_critic = jax.random.split(key)
+        actor = init_mlp(key_actor, obs_mask, config.hidden, act_mask)
+        critic = init_mlp(key_critic, seen, config.hidden, jnp.ones(1))
+        copy = jax.tree.map(jnp.copy, (actor, critic))
+        adam = optax.adam(config.lr)
+        return Agent(actor, critic, *copy, actor_opt=adam.init(actor), critic_opt=adam.init(critic))
+
+    masks = (spec.obs_mask, spec.act_mask, visible(spec, problem.sees))
+    return jax.vmap(init_agent)(jax.random.split(key, spec.num_agents), *(jnp.asarray(mask, jnp.float32) for mask in masks))
+
+
+def policy_outputs(agents: Agent, obs: Float[Array, "E N O"]) -> Float[Array, "E N A"]:
+    """Every actor's raw outputs for its own observation."""
+    return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(agents.actor, obs)
+
+
+def begin(config: Config, problem: Problem) -> Carry:
+    """The Ornstein-Uhlenbeck noise of one world at rest, if it is in use."""
+    return jnp.zeros(problem.spec.act_mask.shape) if config.noise == "ou" else ()
+
+
+def act(
+    config: Config, problem: Problem, agents: Agent, carry: Carry, obs: Float[Array, "E N O"], key: Key, step: Int[Array, ""]
+) -> tuple[Float[Array, "E N A"], Carry]:
+    """Exploring actions: sampled for discrete agents, with additive noise for continuous ones."""
+    heads = problem.heads
+    key_gumbel, key_noise = jax.random.split(key)
+    outputs = policy_outputs(agents, obs)
+    noise = gumbel(key_gumbel, outputs.shape)
+    if config.world_action == "soft":
+        action = relaxed(heads, outputs, noise, config.temperature, straight_through=False)
+    else:
+        action = sampled(heads, outputs, noise)
+    if heads.discrete is None or heads.discrete.all():
+        return action, carry
+    shock = jax.random.normal(key_noise, outputs.shape)
+    if config.noise == "ou":
+        shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
+    scale = config.noise_start + (config.noise_end - config.noise_start) * jnp.minimum(step / config.noise_steps, 1.0)
+    noisy = jnp.clip(action + scale * shock, -1.0, 1.0) * heads.mask
+    return jnp.where(heads.discrete, action, noisy), carry
+
+
+def greedy(
+    config: Config, problem: Problem, agents: Agent, carry: Carry, obs: Float[Array, "E N O"]
+) -> tuple[Float[Array, "E N A"], Carry]:
+    """Actions without noise, in the form in which training gave them to the world."""
+    outputs, none = policy_outputs(agents, obs), jnp.zeros(())
+    if config.world_action == "soft":
+        return relaxed(problem.heads, outputs, none, config.temperature, straight_through=False), carry
+    return sampled(problem.heads, outputs, none), carry
+
+
+def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) -> Algorithm:
+    """The algorithm for a spec, its critics seeing what `sees` [N, N] allows."""
+    problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
+    return Algorithm(
+        init=lambda key: init(config, problem, key),
+        begin=lambda: begin(config, problem),
+        act=lambda *args: act(config, problem, *args),
+        greedy=lambda *args: greedy(config, problem, *args),
+        update=lambda *args: update(config, problem, *args),
+    )

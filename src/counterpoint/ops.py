@@ -1,0 +1,48 @@
+"""The arithmetic that learners share."""
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Tree = TypeVar("Tree")
+
+
+def td_target(
+    reward: Float[Array, "*b"], terminated: Bool[Array, "*b"], next_value: Float[Array, "*b"], gamma: float
+) -> Float[Array, "*b"]:
+    """r + γ V(s'), and r alone where the game ended. A time limit does not end the game."""
+    return reward + gamma * jnp.where(terminated, 0.0, next_value)
+
+
+def polyak(target: Tree, online: Tree, tau: float) -> Tree:
+    """The slow copy moved a fraction τ towards the online parameters."""
+    return jax.tree.map(lambda slow, fast: slow + tau * (fast - slow), target, online)
+
+
+def masked_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Float[Array, ""]:
+    """The mean over entries whose mask is true; 0 if there is none."""
+    return jnp.sum(jnp.where(mask, values, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+
+
+def clip_by_norm(tree: Tree, limit: float, per_variable: bool) -> Tree:
+    """Gradients with norm at most `limit`: each array by its own norm, or all by their common one; 0 means no limit."""
+    if not limit:
+        return tree
+    squares = jax.tree.map(lambda leaf: jnp.sum(leaf**2), tree)
+    common = sum(jax.tree.leaves(squares))
+    return jax.tree.map(
+        lambda leaf, square: leaf * (limit / jnp.maximum(jnp.sqrt(square if per_variable else common), limit)),
+        tree,
+        squares,
+    )
+
+
+def tree_select(mask: Bool[Array, " E"], true: Tree, false: Tree) -> Tree:
+    """Leaf by leaf, rows of `true` where the mask is true, else of `false`."""
+
+    def select(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+    return jax.tree.map(select, true, false)
