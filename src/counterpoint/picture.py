@@ -14,12 +14,16 @@ class Circle(NamedTuple):
     label: str = ""
     heading: float | None = None
     trail: str = ""
+    owner: str = ""
+    """The role whose goal this is: it wears that role's colour."""
 
 
 class Polygon(NamedTuple):
     points: tuple[tuple[float, float], ...]
     role: str
     label: str = ""
+    owner: str = ""
+    """As of a circle."""
 
 
 class Line(NamedTuple):
