@@ -15,7 +15,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Every annotated function of the package checks its arguments and result, shapes included, while tests run.
 install_import_hook("counterpoint", "beartype.beartype")
 
-from counterpoint.types import Env
+from counterpoint.types import Env  # noqa: E402 — the hook comes first
 
 runtime_checkable(Env)  # beartype asks isinstance; the package itself never does
 

@@ -12,8 +12,11 @@ from jax.extend.random import define_prng_impl
 
 from counterpoint.types import Key
 
+Words = jax.Array | np.ndarray
+"""32-bit, unsigned."""
 
-def _mix(word: jax.Array) -> jax.Array:
+
+def _mix(word: Words) -> Words:
     """A bijection on 32-bit words in which every input bit flips every output bit with probability about one half."""
     word = (word ^ (word >> 17)) * np.uint32(0xED5AD4BB)
     word = (word ^ (word >> 11)) * np.uint32(0xAC4C1B51)
@@ -26,8 +29,16 @@ def _hash(key: jax.Array, counter: jax.Array) -> jax.Array:
 
 
 def _seed(seed: jax.Array) -> jax.Array:
+    """The key of a 64-bit seed; a shorter one is extended by its sign, so that −1 is the same seed in every width."""
     low = seed.astype(jnp.uint32)
-    high = (seed >> 32).astype(jnp.uint32) if seed.dtype.itemsize > 4 else jnp.zeros((), jnp.uint32)
+    if seed.dtype.itemsize > 4:
+        high = (seed >> 32).astype(jnp.uint32)
+    else:
+        high = jnp.where(seed < 0, np.uint32(0xFFFFFFFF), np.uint32(0))
+    return _key_of_words(low, high)
+
+
+def _key_of_words(low: Words, high: Words) -> jax.Array:
     return jnp.stack([_mix(low ^ np.uint32(0x6A09E667)), _mix(_mix(low) + high + np.uint32(0xBB67AE85))])
 
 
@@ -54,11 +65,14 @@ _IMPL = define_prng_impl(
 )
 
 
-def key(seed: int | jax.Array) -> Key:
-    """The root of all randomness of a run."""
+def key(seed: int | np.integer | jax.Array) -> Key:
+    """The root of all randomness of a run. Python integers count modulo 2⁶⁴, where JAX's own keys drop all but 32 bits."""
+    if isinstance(seed, int | np.integer):
+        low, high = np.array([[int(seed) & 0xFFFFFFFF], [int(seed) >> 32 & 0xFFFFFFFF]], np.uint32)
+        return wrap(_key_of_words(low, high)[:, 0])
     return jax.random.key(seed, impl=_IMPL)
 
 
-def wrap(data: jax.Array) -> Key:
+def wrap(data: Words) -> Key:
     """The key whose `jax.random.key_data` is `data`: how a checkpoint brings keys back."""
     return jax.random.wrap_key_data(data, impl=_IMPL)

@@ -81,7 +81,7 @@ def integrate(
     moved = velocity * (1 - DAMPING) + force * DT
     if np.isfinite(bodies.max_speed).any():
         speed = length(moved)
-        limit = bodies.max_speed
+        limit = jnp.asarray(bodies.max_speed, speed.dtype)
         moved = jnp.where((speed > limit)[:, None], moved * (limit / jnp.maximum(speed, limit))[:, None], moved)
     if not bodies.movable.all():
         moved = jnp.where(bodies.movable[:, None], moved, 0.0)
