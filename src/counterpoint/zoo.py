@@ -4,12 +4,13 @@ The edge between names and arrays: dicts of NumPy outside, one padded array per 
 once per world and shared by all its instances; what an instance owns is its state and its stream of random numbers.
 """
 
+import contextlib
 import math
 import operator
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,8 @@ try:
     from pettingzoo import ParallelEnv
     from pettingzoo.utils.env_logger import EnvLogger
 except ModuleNotFoundError:  # an extra: `to_pettingzoo` says so
+    if TYPE_CHECKING:
+        raise
     ParallelEnv, spaces = object, None
 
 RENDER_MODES = ("human", "rgb_array")
@@ -90,7 +93,7 @@ class ParallelWorld(ParallelEnv):
         self._window = None
         self._next_frame = 0.0
 
-    def observation_space(self, agent: str) -> "spaces.Box":
+    def observation_space(self, agent: str) -> "spaces.Space":
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> "spaces.Space":
@@ -186,12 +189,13 @@ class ParallelWorld(ParallelEnv):
         for agent in self.agents:
             if agent not in actions:
                 raise UsageError(f"{agent} has no action; step() needs one for each of {', '.join(self.agents)}.")
-            i, gym_space = self._index[agent], self.action_spaces[agent]
+            i = self._index[agent]
             space = spec.action_spaces[i]
             if isinstance(space, Box):
-                array[i, : space.size] = _box_vector(agent, actions[agent], gym_space)
+                array[i, : space.size] = _box_vector(agent, actions[agent], space)
             else:
-                array[i, : space.size] = _action_table(self.env, i)[_table_row(agent, actions[agent], gym_space)]
+                row = _table_row(agent, actions[agent], self.action_spaces[agent])
+                array[i, : space.size] = _action_table(self.env, i, space.heads)[row]
         return array
 
 
@@ -216,46 +220,44 @@ def _compiled(env: Env, benchmark: bool) -> tuple[Callable, Callable]:
 
 
 @lru_cache(maxsize=1024)
-def _action_table(env: Env, agent: int) -> Float[np.ndarray, "K _a"]:
+def _action_table(env: Env, agent: int, heads: tuple[int, ...]) -> Float[np.ndarray, "K _a"]:
     """The action vector of each integer an agent can choose: the first head is the fastest digit, as in mpe2."""
-    space = env.spec.action_spaces[agent]
-    choices = [tuple(map(int, np.unravel_index(k, space.heads, order="F"))) for k in range(math.prod(space.heads))]
+    choices = [tuple(map(int, np.unravel_index(k, heads, order="F"))) for k in range(math.prod(heads))]
     of_integers = getattr(env, "action_of_integers", None)
     if of_integers:
         return np.stack([of_integers(agent, choice) for choice in choices])
-    one_hots = [np.eye(size, dtype=np.float32) for size in space.heads]
+    one_hots = [np.eye(size, dtype=np.float32) for size in heads]
     return np.stack([np.concatenate([rows[k] for rows, k in zip(one_hots, choice, strict=True)]) for choice in choices])
 
 
 def _table_row(agent: str, action: Any, space: "spaces.Space") -> int:
     """The row of `_action_table` that an action of a Discrete or MultiDiscrete space means."""
-    try:
-        if isinstance(space, spaces.Discrete):
-            row, legal = operator.index(action), f"an integer from 0 to {space.n - 1}"
-            if 0 <= row < space.n:
-                return row
-        else:
+    legal = f"an action of {space}"
+    with contextlib.suppress(TypeError):  # from what is no integer
+        if isinstance(space, spaces.MultiDiscrete):
             choice, sizes = [operator.index(part) for part in action], space.nvec.tolist()
             legal = f"{len(sizes)} integers below {', '.join(map(str, sizes))}"
             if len(choice) == len(sizes) and all(0 <= k < size for k, size in zip(choice, sizes, strict=True)):
                 return int(np.ravel_multi_index(choice, sizes, order="F"))
-    except TypeError:
-        legal = f"an action of {space}"
+        elif isinstance(space, spaces.Discrete):
+            row, legal = operator.index(action), f"an integer from 0 to {space.n - 1}"
+            if 0 <= row < space.n:
+                return row
     raise UsageError(f"{agent} cannot take action {action!r}: give {legal}.")
 
 
-def _box_vector(agent: str, action: Any, space: "spaces.Box") -> Float[np.ndarray, " _a"]:
+def _box_vector(agent: str, action: Any, space: Box) -> Float[np.ndarray, " _a"]:
     """The action, clipped into its space with PettingZoo's warning where it lies outside, as mpe2 does."""
     try:
         vector = np.asarray(action, np.float32)
     except (TypeError, ValueError):
         vector = np.empty(0)
-    if vector.shape != space.shape or np.isnan(vector).any():
-        raise UsageError(f"{agent} cannot take action {action!r}: give {space.shape[0]} numbers, none of them NaN.")
-    if (vector < space.low).any() or (vector > space.high).any():
-        EnvLogger.warn_action_out_of_bound(action=action, action_space=space, backup_policy="clipping to space")
-        return np.clip(vector, space.low, space.high)
-    return vector
+    if vector.shape != (space.size,) or np.isnan(vector).any():
+        raise UsageError(f"{agent} cannot take action {action!r}: give {space.size} numbers, none of them NaN.")
+    clipped = np.clip(vector, space.low, space.high)
+    if (clipped != vector).any():
+        EnvLogger.warn_action_out_of_bound(action, _gym_space(space, False), "clipping to space")
+    return clipped
 
 
 def _unbounded(size: int) -> "spaces.Box":
@@ -266,7 +268,7 @@ def _gym_space(space: Discrete | Box, multi_discrete: bool) -> "spaces.Space":
     if isinstance(space, Box):
         return spaces.Box(space.low, space.high, (space.size,), np.float32)
     if multi_discrete and len(space.heads) > 1:
-        return spaces.MultiDiscrete(space.heads)
+        return spaces.MultiDiscrete(list(space.heads))
     return spaces.Discrete(math.prod(space.heads))
 
 
