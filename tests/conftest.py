@@ -1,19 +1,26 @@
 """Session settings: what JAX forgives silently, the tests forbid loudly."""
 
 import os
-from typing import runtime_checkable
+from collections.abc import Callable
+from typing import Any, runtime_checkable
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 
 import jax
+from beartype import beartype
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Every annotated function of the package checks its arguments and result, shapes included, while tests run.
-install_import_hook("counterpoint", "beartype.beartype")
+
+def check(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, types and shapes checked; but settings (a dataclass's __init__) refuse bad values in their own words."""
+    return function if function.__name__ == "__init__" else beartype(function)
+
+
+install_import_hook("counterpoint", "conftest.check")
 
 from counterpoint.types import Env  # noqa: E402 — the hook comes first
 

@@ -28,6 +28,9 @@ STEPS = 25
 EPISODES = 1000
 """Every batch is this long, recordings repeated to fill it, so one compilation serves recordings and random policies."""
 
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+"""Compile options: nearly all the time here is compilation, and these make it a third."""
+
 RETURNS = json.loads((GOLDEN / "random_policy_returns.json").read_text())
 
 
@@ -57,7 +60,7 @@ def one_step(world: Scenario, state: State, action: jax.Array) -> Outcome:
     return Outcome(after, step, world.benchmark_data(after))
 
 
-@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})  # compiles in half the time
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
 def replay(world: Scenario, states: State, actions: jax.Array, forced: bool) -> Outcome:
     """The outcome of each action, from the recorded state before it if forced, else from where our world is by then."""
 
@@ -232,7 +235,7 @@ def random_actions(world: Scenario, mode: str, seed: int) -> np.ndarray:
 
 @cache
 def starts(world: Scenario) -> State:
-    states, _ = jax.jit(jax.vmap(world.reset))(jax.random.split(counterpoint.random.key(7), EPISODES))
+    states, _ = jax.jit(jax.vmap(world.reset), compiler_options=QUICK)(jax.random.split(counterpoint.random.key(7), EPISODES))
     return jax.tree.map(np.asarray, states)
 
 
