@@ -1,0 +1,1 @@
+"""Learning spread over many machines, some of them slow or dead."""
