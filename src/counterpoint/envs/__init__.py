@@ -13,12 +13,14 @@ from counterpoint.envs.mpe.speaker_listener import SpeakerListener
 from counterpoint.envs.mpe.spread import Spread
 from counterpoint.envs.mpe.tag import Tag
 from counterpoint.envs.mpe.world_comm import WorldComm
+from counterpoint.envs.switch import Switch2, Switch4
+from counterpoint.envs.tennis import Tennis
 from counterpoint.errors import UsageError
 from counterpoint.types import Env
 
 WORLDS: dict[str, type] = {
     world.name: world
-    for world in (Simple, Adversary, Crypto, Push, Reference, SpeakerListener, Spread, Tag, WorldComm)
+    for world in (Simple, Adversary, Crypto, Push, Reference, SpeakerListener, Spread, Tag, WorldComm, Switch2, Switch4, Tennis)
 }
 
 
