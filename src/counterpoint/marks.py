@@ -103,8 +103,8 @@ def raster(sketch: Sketch) -> Image.Image:
     pen = ImageDraw.Draw(image, "RGBA")
     for mark in sketch.marks:
         if isinstance(mark, Box) and not mark.edge and not mark.corner:
-            corners = (mark.x0, mark.y0, mark.x1, mark.y1)
-            image.paste(mark.fill, tuple(round(OVERSAMPLE * side) for side in corners))  # ten times as fast as blending
+            x0, y0, x1, y1 = (round(OVERSAMPLE * side) for side in (mark.x0, mark.y0, mark.x1, mark.y1))
+            image.paste(mark.fill, (x0, y0, x1, y1))  # ten times as fast as blending
         else:
             _ink(pen, mark, OVERSAMPLE)
     return image.reduce(OVERSAMPLE)

@@ -13,7 +13,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -508,7 +508,7 @@ def _channels(packed: np.ndarray) -> np.ndarray:
     return np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
 
 
-def _encoded(image: Image.Image, **options: object) -> bytes:
+def _encoded(image: Image.Image, **options: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, **options)
     return buffer.getvalue()
