@@ -47,11 +47,12 @@ def softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     """Probabilities within each discrete head, zero elsewhere."""
     if heads.same is None:
         return jax.nn.softmax(logits, axis=-1)
-    peers = jnp.where(heads.same, logits[..., None, :], LOWEST)
+    _, discrete, same = _over(heads, logits)
+    peers = jnp.where(same, logits[..., None, :], LOWEST)
     top = jax.lax.stop_gradient(jnp.max(peers, axis=-1))
-    weight = jnp.where(heads.discrete, jnp.exp(jnp.where(heads.discrete, logits - top, 0.0)), 0.0)
-    total = jnp.sum(jnp.where(heads.same, weight[..., None, :], 0.0), axis=-1)
-    return weight / jnp.where(heads.discrete, total, 1.0)
+    weight = jnp.where(discrete, jnp.exp(jnp.where(discrete, logits - top, 0.0)), 0.0)
+    total = jnp.sum(jnp.where(same, weight[..., None, :], 0.0), axis=-1)
+    return weight / jnp.where(discrete, total, 1.0)
 
 
 def one_hot_best(heads: Heads, scores: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
@@ -59,10 +60,11 @@ def one_hot_best(heads: Heads, scores: Float[Array, "*b A"]) -> Float[Array, "*b
     size = scores.shape[-1]
     if heads.same is None:
         return jax.nn.one_hot(jnp.argmax(scores, axis=-1), size, dtype=scores.dtype)
-    before = np.tri(size, k=-1, dtype=bool)
+    _, discrete, same = _over(heads, scores)
+    before = jnp.broadcast_to(np.tri(size, k=-1, dtype=bool), same.shape)
     mine, theirs = scores[..., :, None], scores[..., None, :]
-    beaten = heads.same & ((theirs > mine) | ((theirs == mine) & before))
-    return (heads.discrete & ~jnp.any(beaten, axis=-1)).astype(scores.dtype)
+    beaten = same & ((theirs > mine) | ((theirs == mine) & before))
+    return (discrete & ~jnp.any(beaten, axis=-1)).astype(scores.dtype)
 
 
 def gumbel(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
@@ -88,7 +90,18 @@ def sampled(heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b
 def _merge(heads: Heads, discrete: Float[Array, "*b A"], outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     if heads.same is None:
         return discrete
-    return jnp.where(heads.discrete, discrete, jnp.tanh(outputs) * heads.mask)
+    mask, is_discrete, _ = _over(heads, outputs)
+    return jnp.where(is_discrete, discrete, jnp.where(mask, jnp.tanh(outputs), 0.0))
+
+
+def _over(heads: Heads, vectors: Float[Array, "*b A"]) -> Heads:
+    """The tables repeated along the leading axes of action vectors."""
+    shape = vectors.shape
+    return Heads(
+        mask=jnp.broadcast_to(heads.mask, shape),
+        discrete=jnp.broadcast_to(heads.discrete, shape),
+        same=jnp.broadcast_to(heads.same, (*shape, shape[-1])),
+    )
 
 
 def to_world(spec: Spec, action: Float[Array, "*b N A"]) -> Float[Array, "*b N A"]:
@@ -100,4 +113,5 @@ def to_world(spec: Spec, action: Float[Array, "*b N A"]) -> Float[Array, "*b N A
             shift[i, : space.size] = (space.high + space.low) / 2
     if (scale == 1).all() and (shift == 0).all():
         return action
-    return action * scale.astype(action.dtype) + shift.astype(action.dtype)
+    scale, shift = (jnp.broadcast_to(table.astype(action.dtype), action.shape) for table in (scale, shift))
+    return action * scale + shift

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from counterpoint.types import Key
@@ -43,7 +42,11 @@ def mlp(params: Params, x: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
 
 def mlp_from_first(params: Params, product: Float[Array, "*b H"]) -> Float[Array, "*b A"]:
     """The network's output given its first matrix product, so that callers can share or amend that product."""
-    x = product + params[0].bias
+    x = _add(product, params[0].bias)
     for layer in params[1:]:
-        x = jax.nn.relu(x) @ layer.weight + layer.bias
+        x = _add(jax.nn.relu(x) @ layer.weight, layer.bias)
     return x
+
+
+def _add(product: Float[Array, "*b H"], bias: Float[Array, " H"]) -> Float[Array, "*b H"]:
+    return product + jnp.broadcast_to(bias, product.shape)

@@ -20,6 +20,8 @@ class Memory(NamedTuple):
     init: Callable[[], Any]
     add: Callable[[Any, Transition], Any]
     sample: Callable[[Any, Key], Transition]
+    split: Callable[[Any, Any], Any]
+    """(keep, split) → for each field of the state, whether devices that share a run hold it all or a part each."""
 
 
 class Ring(NamedTuple):
@@ -78,4 +80,4 @@ def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batche
         index = jax.random.randint(key, shape, 0, jnp.minimum(ring.added, capacity))
         return unpack(spec, ring.rows.at[index].get(mode="promise_in_bounds"))
 
-    return Memory(init=init, add=add, sample=sample)
+    return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))

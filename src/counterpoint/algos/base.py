@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jaxtyping import Array, Float
+
 Agents = Any
 """A learner's whole state; per-agent leaves are [N, …]."""
 Carry = Any
 """What acting remembers within an episode (noise, recurrent state), one row per world; often empty."""
-Metrics = dict[str, Any]
-"""Figures of an update by name: scalars, or one number per agent [N]."""
+Metrics = dict[str, Float[Array, " N"]]
+"""Figures of an update by name, one number per agent."""
 
 
 class Algorithm(NamedTuple):
@@ -24,3 +26,7 @@ class Algorithm(NamedTuple):
     """(agents, carry, obs[E,N,O]) → (action[E,N,A], carry): without noise."""
     update: Callable[..., Any]
     """(agents, batch, key) → (agents, metrics)."""
+    acting: Callable[[Agents], Agents]
+    """(agents) → only what acting needs, the rest None: the policy as it is saved."""
+    metrics: tuple[str, ...]
+    """The names of an update's figures."""

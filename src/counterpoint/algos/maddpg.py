@@ -41,8 +41,10 @@ class Config:
     """Discount."""
     tau: float = 0.01
     """Fraction by which targets move towards their networks after each update."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers, actors and critics."""
+    num_units: int = 64
+    """Width of the hidden layers, actors and critics."""
+    num_layers: int = 2
+    """Number of hidden layers."""
     clip: float = 0.5
     """Largest gradient norm (0: no limit)."""
     clip_by: Literal["variable", "global"] = "variable"
@@ -67,6 +69,10 @@ class Config:
     """And after `noise_steps`."""
     noise_steps: int = 500_000
     """World steps over which it decays, linearly."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        return (self.num_units,) * self.num_layers
 
 
 class Agent(NamedTuple):
@@ -162,7 +168,7 @@ def update_agent(
     batch: Transition,
     i: Int[Array, ""],
     key: Key,
-) -> tuple[Agent, Metrics]:
+) -> tuple[Agent, dict[str, Float[Array, ""]]]:
     """Agent i after one critic step, one actor step and a move of its targets: the body of "for each agent".
 
     `own` is agent i out of `agents`, `mine` its column of `batch`; the others are read only.
@@ -200,8 +206,8 @@ def update_agent(
         actor_opt=actor_opt,
         critic_opt=critic_opt,
     )
-    metrics = {"critic_loss": loss_q, "actor_loss": loss_p, "q": jnp.mean(q), "td_target": jnp.mean(y)}
-    return agent, jax.tree.map(mean, metrics)
+    figures = (loss_q, loss_p, jnp.mean(q), jnp.mean(y))
+    return agent, mean(dict(zip(METRICS, figures, strict=True)))
 
 
 def _mean_over(axis: str | None):
@@ -214,6 +220,8 @@ def _descend(config: Config, lr: float, params: Params, grads: Params, opt: opta
     updates, opt = optax.adam(lr).update(grads, opt)
     return optax.apply_updates(params, updates), opt  # pyright: ignore[reportReturnType]
 
+
+METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
 COLUMNS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)
 """Where a batch [B, N, …] has its agents."""
@@ -239,7 +247,7 @@ def _column(batch: Transition, i: Int[Array, ""]) -> Transition:
 
 def _update_in_place(
     config: Config, problem: Problem, agents: Agent, batch: Transition, i: Int[Array, ""], key: Key
-) -> tuple[Agent, Metrics]:
+) -> tuple[Agent, dict[str, Float[Array, ""]]]:
     if config.minibatch == "per-agent":
         batch = jax.tree.map(lambda leaf: leaf[i], batch)
     own = jax.tree.map(lambda leaf: leaf[i], agents)
@@ -285,21 +293,22 @@ def act(
         action = relaxed(heads, outputs, noise, config.temperature, straight_through=False)
     else:
         action = sampled(heads, outputs, noise)
-    if heads.discrete is None or heads.discrete.all():
+    if heads.mask is None or not (heads.mask & ~heads.discrete).any():
         return action, carry
     shock = jax.random.normal(key_noise, outputs.shape)
     if config.noise == "ou":
         shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
     scale = config.noise_start + (config.noise_end - config.noise_start) * jnp.minimum(step / config.noise_steps, 1.0)
-    noisy = jnp.clip(action + scale * shock, -1.0, 1.0) * heads.mask
-    return jnp.where(heads.discrete, action, noisy), carry
+    continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, action.shape)
+    return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry
 
 
 def greedy(
     config: Config, problem: Problem, agents: Agent, carry: Carry, obs: Float[Array, "E N O"]
 ) -> tuple[Float[Array, "E N A"], Carry]:
     """Actions without noise, in the form in which training gave them to the world."""
-    outputs, none = policy_outputs(agents, obs), jnp.zeros(())
+    outputs = policy_outputs(agents, obs)
+    none = jnp.zeros_like(outputs)
     if config.world_action == "soft":
         return relaxed(problem.heads, outputs, none, config.temperature, straight_through=False), carry
     return sampled(problem.heads, outputs, none), carry
@@ -314,4 +323,6 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
         act=lambda *args: act(config, problem, *args),
         greedy=lambda *args: greedy(config, problem, *args),
         update=lambda *args: update(config, problem, *args),
+        acting=lambda agents: Agent(agents.actor, None, None, None, None, None),  # pyright: ignore[reportArgumentType]
+        metrics=METRICS,
     )

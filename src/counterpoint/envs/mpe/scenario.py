@@ -181,6 +181,11 @@ class Scenario:
             parts.append(np.eye(size, dtype=np.float32)[FLIPPED[index] if move_flips and head == 0 else index])
         return np.concatenate(parts)
 
+    def integers_of_choice(self, agent: int, choice: list[int]) -> list[int]:
+        """The flavour's integers for the largest entry of each head: the way back from `action_of_integers`."""
+        move_flips = self.flavour == "openai" and bool(self.bodies.movable[agent])
+        return [int(FLIPPED[index]) if move_flips and head == 0 else index for head, index in enumerate(choice)]
+
     def spec_heads(self, agent: int) -> tuple[int, ...]:
         bodies = self.bodies
         return (NUM_MOVES,) * bool(bodies.movable[agent]) + (bodies.num_words,) * bool(bodies.talks[agent])

@@ -1,0 +1,154 @@
+"""The command line: one function per command; heavy imports wait until a command needs them."""
+
+import difflib
+import sys
+from typing import Literal
+
+import tyro
+
+from counterpoint import __version__
+from counterpoint.errors import UsageError
+
+Positional = tyro.conf.Positional
+
+
+def train() -> None:
+    """Train a team. Options are in groups; `--preset NAME` starts from known settings."""
+    from counterpoint import commands
+
+    commands.train(sys.argv[2:])
+
+
+def resume(run: Positional[str], num_episodes: int = 0) -> None:
+    """Go on with a run where its last checkpoint left off.
+
+    Args:
+        run: The run's folder.
+        num_episodes: Train to this many episodes in all (0: as the run was set).
+    """
+    from counterpoint import commands
+
+    commands.resume(run, num_episodes)
+
+
+def play(
+    what: Positional[str],
+    policy: Literal["trained", "random"] = "trained",
+    episodes: int = 3,
+    out: str = "",
+    seed: int = 0,
+    explore: bool = False,
+    args: tuple[str, ...] = (),
+) -> None:
+    """Film a trained run, or a world under a random policy.
+
+    Args:
+        what: A run's folder, or the name of a world.
+        policy: Whose actions (a world by name has only the random one).
+        episodes: How many episodes.
+        out: Where the film goes: .gif, .png, .svg or .mp4 (empty: beside the run, or the world's name with .gif here).
+        seed: Of the episodes.
+        explore: Act with training's noise instead of greedily.
+        args: Arguments of a world, as name=value.
+    """
+    from counterpoint import commands
+
+    commands.play(what, policy, episodes, out, seed, explore, args)
+
+
+def benchmark(run: Positional[str], benchmark_iters: int = 100_000, benchmark_dir: str = "./benchmark_files/", explore: bool = False) -> None:
+    """Measure a run's policy by the world's figures, with confidence intervals, as a table and a file.
+
+    Args:
+        run: The run's folder.
+        benchmark_iters: World steps to measure over.
+        benchmark_dir: Where the table goes.
+        explore: Act with training's noise instead of greedily.
+    """
+    from counterpoint import commands
+
+    commands.benchmark(run, benchmark_iters, benchmark_dir, explore)
+
+
+def plot(runs: Positional[tuple[str, ...]], out: str = "comparison.png", column: str = "") -> None:
+    """Draw the learning curves of runs in one figure.
+
+    Args:
+        runs: Run folders.
+        out: Where the figure goes: .png, .svg or .pdf.
+        column: Which column of the metrics (empty: the good team's mean return).
+    """
+    from counterpoint import listings
+
+    listings.plot_runs(runs, out, column)
+
+
+def runs(save_dir: str = "./runs") -> None:
+    """List the runs in a folder.
+
+    Args:
+        save_dir: Where the runs are kept.
+    """
+    from counterpoint import listings
+
+    print(listings.runs_table(save_dir))
+
+
+def envs() -> None:
+    """List all worlds: agents, roles, sizes, arguments."""
+    from counterpoint import listings
+
+    print(listings.worlds())
+
+
+def presets() -> None:
+    """List the presets that `train --preset` knows."""
+    from counterpoint import commands
+
+    commands.presets()
+
+
+COMMANDS = {
+    command.__name__: command for command in (train, resume, play, benchmark, plot, runs, envs, presets)
+}
+
+
+def usage() -> str:
+    lines = [f"  {name:<10} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: counterpoint COMMAND …   (counterpoint COMMAND --help says more)",
+            "",
+            "Multi-agent actor-critic learning: MADDPG, DDPG and their relatives, compiled with JAX.",
+            "",
+            *lines,
+            "",
+            "  --version  print the version        --help  print this",
+        ]
+    )
+
+
+def main() -> None:
+    """Entry point: exit code 0 if done, 2 for wrong usage, 3 if learning diverged, 130 if interrupted."""
+    words = sys.argv[1:]
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(usage())
+        sys.exit(0 if words else 2)
+    if words[0] in ("--version", "-V"):
+        print(f"counterpoint {__version__}")
+        return
+    name = words[0]
+    try:
+        if name not in COMMANDS:
+            close = difflib.get_close_matches(name, list(COMMANDS), 1)
+            hint = f"perhaps {close[0]}?" if close else f"known are {', '.join(COMMANDS)}."
+            raise UsageError(f"unknown command {name!r}; {hint}")
+        if name == "train":
+            train()
+        else:
+            tyro.cli(COMMANDS[name], args=words[1:], prog=f"counterpoint {name}")
+    except UsageError as error:
+        print(f"counterpoint: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

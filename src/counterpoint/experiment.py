@@ -1,0 +1,354 @@
+"""From settings to a run: build the program, go on where a checkpoint left off, report, save, and leave pictures behind."""
+
+import dataclasses
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from counterpoint import config as configs
+from counterpoint import plots, random, render, runs
+from counterpoint.algos import maddpg
+from counterpoint.config import Config
+from counterpoint.errors import UsageError
+from counterpoint.policy import Policy
+from counterpoint.progress import Progress
+from counterpoint.replay import row_size, uniform
+from counterpoint.runs import Run, Saver, Segment
+from counterpoint.train import DEVICES, Loop, Program, Schedule, compile_advance, compile_begin, evaluate
+
+CALL_SECONDS = 0.5
+"""How long one call of the compiled loop should take: progress and Ctrl-C are served between calls."""
+
+
+class Interrupted(Exception):
+    """The user asked to stop; the run is saved."""
+
+
+class Diverged(Exception):
+    """A parameter is no longer a finite number; the last checkpoint is still good."""
+
+
+def prepare_jax(num_devices: int) -> int:
+    """Makes JAX ready for that many devices (0: choose) and returns how many there are to use."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    wanted = num_devices or min(2, os.cpu_count() or 1)
+    try:
+        jax.config.update("jax_num_cpu_devices", wanted)
+    except RuntimeError:
+        pass  # the caller has used JAX before: take what is there
+    present = len(jax.devices())
+    if num_devices > present:
+        raise UsageError(f"--devices {num_devices}: only {present} is there; start a new process or choose --devices {present}.")
+    if num_devices == 0 and jax.default_backend() != "cpu":
+        return 1
+    return min(wanted, present)
+
+
+def resolve(config: Config) -> Config:
+    """The settings with every "choose for me" decided, as they are recorded."""
+    env = config.validate()
+    t = config.training
+    devices = prepare_jax(t.devices)
+    fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else t.update_every % devices == 0 and t.batch_size % devices == 0
+    if not fits and t.devices:
+        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else f"--update-every {t.update_every} or --batch-size {t.batch_size}"
+        raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
+    total = t.num_episodes * env.max_steps
+    warmup = t.warmup or min(t.batch_size * env.max_steps, max(t.batch_size, total // 4))
+    report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
+    return configs.override(
+        config,
+        devices=devices if fits else 1,
+        warmup=warmup,
+        report_every=report,
+        max_episode_len=env.max_steps,
+        exp_name=config.name,
+    )
+
+
+def build(config: Config) -> Program:
+    """The program of resolved settings."""
+    env, t = config.validate(), config.training
+    spec = env.spec
+    split = t.devices if t.num_seeds == 1 else 1
+    per_add = t.update_every // split
+    needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
+    capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
+    size = 4 * capacity * split * t.num_seeds * row_size(spec)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > 0.8 * memory:
+        raise UsageError(
+            f"replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB of the {memory / 2**30:.1f} GiB"
+            " here: choose a smaller --buffer-size."
+        )
+    algo = maddpg.make(config.learning, spec, config.sees(spec), axis=DEVICES if split > 1 else None)
+    batches = spec.num_agents if config.learning.minibatch == "per-agent" else 1
+    schedule = Schedule(
+        num_envs=t.num_envs,
+        rollout_length=t.update_every // t.num_envs,
+        updates=t.updates,
+        warmup=t.warmup,
+        report_every=config.evaluation.report_every,
+        num_episodes=t.num_episodes,
+    )
+    return Program(
+        env=env,
+        algo=algo,
+        memory=uniform(spec, capacity, t.batch_size // split, per_add, batches),
+        schedule=schedule,
+        num_seeds=t.num_seeds,
+        num_devices=t.devices,
+    )
+
+
+def train(config: Config, progress: Progress | None = None) -> Run:
+    """A new run of these settings, trained to its end."""
+    config = resolve(config)
+    program = build(config)
+    run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
+    return _train(run, config, program, progress or Progress())
+
+
+def resume(path: str | Path, progress: Progress | None = None, num_episodes: int = 0) -> Run:
+    """The run in that folder, trained on to its end (or to `num_episodes` in all)."""
+    run = runs.open_run(path)
+    config = configs.from_dict(run.config)
+    if num_episodes:
+        config = configs.override(config, num_episodes=num_episodes)
+    prepare_jax(config.training.devices)
+    return _train(run, config, build(config), progress or Progress())
+
+
+class Clock(NamedTuple):
+    """What is counted outside the compiled loop and saved with it."""
+
+    seconds: float
+    """Wall time spent training so far."""
+    fresh: bool
+    """The window was reported: empty it before going on."""
+
+
+def _train(run: Run, config: Config, program: Program, progress: Progress) -> Run:
+    progress.start(run.path, config, program.env.spec)
+    seeds = config.training.seed + np.arange(config.training.num_seeds)
+    keys = jax.vmap(random.key)(jnp.asarray(seeds, jnp.uint32))
+    loop, clock = compile_begin(program)(keys), Clock(seconds=0.0, fresh=True)
+    saved = run.load()
+    if saved:
+        for problem in saved.problems:
+            progress.say(problem)
+        run.rewind(saved.step)
+        loop, clock = _restore(loop, saved), Clock(**saved.counters)
+        del saved
+    with _stop_signals() as stop, Saver(run) as saver:
+        try:
+            loop = _until_done(run, config, program, progress, loop, clock, saver, stop)
+        except Interrupted:
+            saver.close()
+            progress.end()
+            raise
+    _leave(run, config, program, loop, progress)
+    return run
+
+
+def _until_done(run, config, program, progress, loop, clock, saver, stop) -> Loop:
+    phases = {learn: compile_advance(program, learn) for learn in (False, True)}
+    check = jax.jit(_finite)
+    figures = jax.jit(lambda agents, keys: _evaluate(program, config, agents, keys))
+    limit, last_saved = 1, int(loop.replay.added[0])
+    last_save_episode = int(loop.episodes.min())
+    while (done := int(loop.episodes.min())) < config.training.num_episodes:
+        learn = int(loop.step[0]) >= program.schedule.warmup
+        began, before = time.perf_counter(), int(loop.step[0])
+        loop = phases[learn](loop, limit, clock.fresh)
+        finite = jax.device_get(check(loop.agents))
+        spent = time.perf_counter() - began
+        _refuse_divergence(program, finite, loop)
+        iterations = (int(loop.step[0]) - before) // config.training.update_every
+        clock = Clock(seconds=clock.seconds + spent, fresh=False)
+        limit = _next_limit(limit, iterations, spent)
+        done = int(loop.episodes.min())
+        finished = done >= config.training.num_episodes
+        if int(loop.window.finished.episodes.min()) >= program.schedule.report_every or finished:
+            for row in _report(program, config, loop, clock, figures):
+                run.append_metrics(row)
+                progress.report(row)
+            clock = clock._replace(fresh=True)
+            if done - last_save_episode >= config.checkpoints.save_rate or finished:
+                last_saved = _save(program, loop, clock, saver, last_saved)
+                last_save_episode = done
+        progress.update(done, int(loop.step[0]), clock.seconds)
+        if stop.is_set() and not finished:
+            _save(program, loop, clock, saver, last_saved)
+            raise Interrupted(run.path)
+    return loop
+
+
+def _next_limit(limit: int, iterations: int, spent: float) -> int:
+    """How many iterations the next call may take to stay near CALL_SECONDS."""
+    if iterations == 0:
+        return limit
+    fitting = CALL_SECONDS * iterations / max(spent, 1e-6)
+    return max(1, int(min(fitting, 4 * limit)))
+
+
+def _finite(agents: Any) -> dict[str, jax.Array]:
+    """Per part of the agents' state, whether all numbers are finite, for each seed and agent [K, N]."""
+    parts: dict[str, list[jax.Array]] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(agents):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim > 2:
+            parts.setdefault(path[0].name, []).append(jnp.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))))
+    return {name: jnp.stack(flags).all(axis=0) for name, flags in parts.items()}
+
+
+def _refuse_divergence(program: Program, finite: dict[str, np.ndarray], loop: Loop) -> None:
+    for part, flags in finite.items():
+        if not flags.all():
+            _, agent = np.argwhere(~flags)[0]
+            raise Diverged(
+                f"the {part.replace('_', ' ')} of {program.env.spec.agents[agent]} is no longer finite at step"
+                f" {int(loop.step[0])}; the last checkpoint is still good. Try a smaller --lr or --clip."
+            )
+
+
+def _evaluate(program: Program, config: Config, agents: Any, keys: jax.Array) -> Any:
+    episodes = config.evaluation.eval_episodes
+    one = lambda agents, key: evaluate(program.env, program.algo, agents, key, episodes, explore=False)  # noqa: E731
+    return jax.tree.map(lambda leaf: jnp.mean(leaf.astype(jnp.float32), axis=1), jax.vmap(one)(agents, keys))
+
+
+def _report(program: Program, config: Config, loop: Loop, clock: Clock, figures: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """A row of the metrics table for each seed."""
+    spec, window = program.env.spec, jax.device_get(loop.window)
+    teams = sorted(set(spec.teams))
+    evaluation = None
+    if config.evaluation.eval_episodes:
+        acting = jax.device_get(program.algo.acting(loop.agents))
+        seeds = jnp.asarray(config.training.seed + np.arange(program.num_seeds), jnp.uint32)
+        keys = jax.vmap(lambda seed, step: jax.random.fold_in(jax.random.fold_in(random.key(seed), 0xE7A1), step))(
+            seeds, jnp.asarray(jax.device_get(loop.step))
+        )
+        evaluation = jax.device_get(figures(acting, keys))
+    for k in range(program.num_seeds):
+        count = max(int(window.finished.episodes[k]), 1)
+        returns = window.finished.returns[k] / count
+        row: dict[str, Any] = {
+            "step": int(loop.step[k]),
+            "episode": int(loop.episodes[k]),
+            "seed": config.training.seed + k,
+            "seconds": round(clock.seconds, 3),
+            "steps_per_second": round(int(loop.step[k]) / max(clock.seconds, 1e-9), 1),
+            "length": float(window.finished.length[k]) / count,
+            "return_sum": float(returns.sum()),
+        }
+        row |= _by_team("team", spec, teams, returns) | _by_agent("return", spec, returns)
+        if evaluation is not None:
+            row |= _by_team("eval/team", spec, teams, evaluation.returns[k])
+            row |= _by_agent("eval/return", spec, evaluation.returns[k])
+            row |= {"eval/length": float(evaluation.length[k])}
+            row |= {f"eval/{name}": float(value[k]) for name, value in evaluation.metrics.items()}
+        updates = int(window.updates[k])
+        for name, sums in window.metrics.items():
+            row |= _by_agent(name, spec, sums[k] / updates if updates else np.full(spec.num_agents, np.nan))
+        yield row
+
+
+def _by_agent(name: str, spec: Any, values: np.ndarray) -> dict[str, float]:
+    return {f"{name}/{agent}": float(value) for agent, value in zip(spec.agents, values, strict=True)}
+
+
+def _by_team(name: str, spec: Any, teams: list[str], values: np.ndarray) -> dict[str, float]:
+    """The mean over each team's agents."""
+    return {f"{name}/{team}": float(np.mean([v for v, t in zip(values, spec.teams, strict=True) if t == team])) for team in teams}
+
+
+def _names(tree: Any) -> list[str]:
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def _save(program: Program, loop: Loop, clock: Clock, saver: Saver, last_saved: int) -> int:
+    """Hands a checkpoint to the saver; returns how many replay rows are now safe."""
+    added, capacity = int(loop.replay.added[0]), _capacity(program, loop)
+    small = loop._replace(replay=loop.replay._replace(rows=jnp.zeros(0)), key=jax.random.key_data(loop.key))
+    state = dict(zip(_names(small), map(np.array, jax.tree.leaves(jax.device_get(small))), strict=True))
+    first = max(last_saved, added - capacity)
+    index = np.arange(first, added) % capacity
+    rows = np.concatenate([view[:, index] for view in _ring_views(loop, capacity)])
+    saver.submit(int(loop.step[0]), state, clock._asdict(), [Segment(first=first, rows=rows)], capacity)
+    return added
+
+
+def _capacity(program: Program, loop: Loop) -> int:
+    return loop.replay.rows.shape[1] // (program.num_devices if program.splits_batch else 1)
+
+
+def _ring_views(loop: Loop, capacity: int) -> Iterator[np.ndarray]:
+    """Each device's part of the ring as [·, capacity, D], without copying."""
+    rows = loop.replay.rows
+    for shard in sorted(rows.addressable_shards, key=lambda shard: shard.device.id):
+        yield np.asarray(shard.data).reshape(-1, capacity, rows.shape[-1])
+
+
+def _restore(fresh: Loop, saved: runs.Checkpoint) -> Loop:
+    """The loop of a checkpoint, laid out on devices as `fresh` is."""
+    shell = fresh._replace(replay=fresh.replay._replace(rows=jnp.zeros(0)))
+    leaves, tree = jax.tree.flatten(shell)
+    restored = []
+    for name, leaf in zip(_names(shell), leaves, strict=True):
+        value = saved.state[name]
+        value = random.wrap(jnp.asarray(value)) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else value
+        restored.append(jax.device_put(value, leaf.sharding))
+    loop: Loop = jax.tree.unflatten(tree, restored)
+    rows = fresh.replay.rows
+    ring = np.zeros(rows.shape, np.float32) if saved.ring is None else saved.ring.reshape(rows.shape)
+    return loop._replace(replay=loop.replay._replace(rows=jax.device_put(ring, rows.sharding)))
+
+
+def _leave(run: Run, config: Config, program: Program, loop: Loop, progress: Progress) -> None:
+    """The policy, the curve and the film of a finished run."""
+    acting = jax.device_get(program.algo.acting(loop.agents))
+    tensors = dict(zip(_names(acting), map(np.asarray, jax.tree.leaves(acting)), strict=True))
+    run.save_policy(tensors, {"agents": program.env.spec.agents, "scenario": config.world.scenario})
+    title = f"{config.world.scenario} ({config.world.flavour}), {config.algorithm}"
+    plots.learning_curve(run.rows(), run.curve_path, title=title)
+    if config.evaluation.plots_dir:
+        folder = Path(config.evaluation.plots_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run.curve_path, folder / f"{run.name}.png")
+    policy = Policy(program.env, program.algo, jax.tree.map(lambda leaf: leaf[0], acting))
+    render.save(policy.film(episodes=3, seed=config.training.seed), run.gif_path)
+    progress.finish(run)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or a termination request sets; a second Ctrl-C stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,119 @@
+"""A trained team as a thing to ask: observations by agent name in, actions by agent name out."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from counterpoint import random
+from counterpoint.actions import to_world
+from counterpoint.algos.base import Agents, Algorithm
+from counterpoint.errors import UsageError
+from counterpoint.picture import Picture
+from counterpoint.types import Discrete, Env
+
+
+class Policy:
+    """A team of one seed. Stateful only in what acting remembers within an episode: call `reset` when one begins."""
+
+    def __init__(self, env: Env, algo: Algorithm, agents: Agents, seed: int = 0) -> None:
+        self.env, self.algo, self.agents = env, algo, agents
+        self._key = random.key(seed)
+        self._calls = 0
+        self._greedy = jax.jit(lambda agents, carry, obs: algo.greedy(agents, carry, obs))
+        self._explore = jax.jit(lambda agents, carry, obs, key: algo.act(agents, carry, obs, key, np.int32(2**31 - 1)))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the episode."""
+        self._carry = jax.tree.map(lambda leaf: leaf[None], self.algo.begin())
+
+    def act(self, obs: dict[str, Any], greedy: bool = True, vectors: bool = False) -> dict[str, Any]:
+        """What each agent does: an integer if its actions are discrete, an array in the world's range if continuous.
+
+        Several heads make one integer, the first head counting fastest (as in mpe2: move + 5·word). With `vectors`, what the
+        world itself was given in training: one array per agent.
+        """
+        spec = self.env.spec
+        stacked = np.zeros((1, spec.num_agents, spec.obs_size), np.float32)
+        unknown = set(obs) - set(spec.agents)
+        if unknown:
+            raise UsageError(f"there is no agent {min(unknown)!r}; the agents are {', '.join(spec.agents)}.")
+        for i, (name, size) in enumerate(zip(spec.agents, spec.obs_sizes, strict=True)):
+            if name in obs:
+                seen = np.asarray(obs[name], np.float32)
+                if seen.shape != (size,):
+                    raise UsageError(f"the observation of {name} must have shape ({size},), not {seen.shape}.")
+                stacked[0, i, :size] = seen
+        if greedy:
+            action, self._carry = self._greedy(self.agents, self._carry, stacked)
+        else:
+            self._calls += 1
+            key = jax.random.fold_in(self._key, self._calls)
+            action, self._carry = self._explore(self.agents, self._carry, stacked, key)
+        world = np.asarray(to_world(spec, action))[0]
+        return {name: self._one(i, world[i], vectors) for i, name in enumerate(spec.agents) if name in obs}
+
+    def _one(self, i: int, vector: np.ndarray, vectors: bool) -> Any:
+        space = self.env.spec.action_spaces[i]
+        own = vector[: space.size]
+        if vectors or not isinstance(space, Discrete):
+            return own
+        edges = np.cumsum((0, *space.heads))
+        choice = [int(np.argmax(own[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        meaning = getattr(self.env, "integers_of_choice", None)
+        if meaning:
+            choice = meaning(i, choice)
+        return int(sum(c * np.prod(space.heads[:h], dtype=int) for h, c in enumerate(choice)))
+
+    def film(self, episodes: int = 3, seed: int = 0, explore: bool = False) -> list[list[Picture]]:
+        """Pictures of whole episodes."""
+        trace = jax.jit(lambda key: _trace(self.env, self.algo, self.agents, key, explore))
+        films = []
+        for key in jax.random.split(random.key(seed), episodes):
+            states, length = jax.device_get(trace(key))
+            films.append(
+                [self.env.draw(jax.tree.map(lambda leaf: leaf[t], states)) for t in range(int(length) + 1)]  # noqa: B023
+            )
+        return films
+
+
+def _trace(env: Env, algo: Algorithm, agents: Agents, key: jax.Array, explore: bool) -> tuple[Any, jax.Array]:
+    """Every state of one episode [T + 1, …] and how many steps it had; states after the end repeat the last."""
+    key_reset, key_run = jax.random.split(key)
+    state, obs = env.reset(key_reset)
+    carry = jax.tree.map(lambda leaf: leaf[None], algo.begin())
+
+    def advance(now: Any, time: jax.Array) -> Any:
+        state, obs, carry, over = now
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
+        if explore:
+            action, carry = algo.act(agents, carry, obs[None], key_act, np.int32(2**31 - 1))
+        else:
+            action, carry = algo.greedy(agents, carry, obs[None])
+        moved, step = env.step(key_step, state, to_world(env.spec, action)[0])
+        kept = jax.tree.map(lambda new, old: jnp.where(over, old, new), (moved, step.obs), (state, obs))
+        return (*kept, carry, over | jnp.all(step.terminated | step.truncated)), (kept[0], ~over)
+
+    _, (states, lived) = jax.lax.scan(advance, (state, obs, carry, jnp.zeros((), bool)), jnp.arange(env.max_steps))
+    whole = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), state, states)
+    return whole, jnp.sum(lived)
+
+
+def load(path: str | Path, seed_index: int = 0) -> Policy:
+    """The policy of a finished run (of its first seed, unless told otherwise)."""
+    from counterpoint import config as configs
+    from counterpoint.algos import maddpg
+    from counterpoint.runs import open_run
+
+    run = open_run(path)
+    config = configs.from_dict(run.config)
+    env = config.validate()
+    algo = maddpg.make(config.learning, env.spec, config.sees(env.spec))
+    tensors, _ = run.load_policy()
+    shapes = jax.eval_shape(lambda: algo.acting(algo.init(random.key(0))))
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
+    agents = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[name][seed_index]) for name in names])
+    return Policy(env, algo, agents)

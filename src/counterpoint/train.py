@@ -1,0 +1,269 @@
+"""The loop: act, remember, learn; compiled whole (`advance`) or run piece by piece (`advance_stepped`).
+
+Every leaf of `Loop` has a leading axis of seeds. Seeds are spread over devices if there are several; a single seed instead
+spreads its minibatch and its replay, each device storing and sampling its share, with gradients averaged over devices.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from counterpoint import random
+from counterpoint.actions import to_world
+from counterpoint.algos.base import Agents, Algorithm, Metrics
+from counterpoint.ops import tree_select
+from counterpoint.replay import Memory
+from counterpoint.rollout import Finished, Worlds, rollout, start
+from counterpoint.types import Env, Key, Transition
+
+DEVICES = "devices"
+"""The mesh axis over which seeds, or one seed's minibatch, are spread."""
+
+
+class Schedule(NamedTuple):
+    """How much of what one iteration does, and when it stops to report."""
+
+    num_envs: int
+    rollout_length: int
+    updates: int
+    """Updates per iteration."""
+    warmup: int
+    """World steps before the first update."""
+    report_every: int
+    """Episodes per report."""
+    num_episodes: int
+    """Episodes of the whole run."""
+
+
+class Window(NamedTuple):
+    """Sums since the last report."""
+
+    finished: Finished
+    updates: Int[Array, ""]
+    metrics: Metrics
+
+
+class Loop(NamedTuple):
+    """All that a run is; a checkpoint is this and nothing else."""
+
+    agents: Agents
+    worlds: Worlds
+    replay: Any
+    key: Key
+    step: Int[Array, ""]
+    """World steps so far."""
+    episodes: Int[Array, ""]
+    """Episodes ended so far."""
+    window: Window
+
+
+class Program(NamedTuple):
+    """The parts of a run, bound together."""
+
+    env: Env
+    algo: Algorithm
+    memory: Memory
+    schedule: Schedule
+    num_seeds: int
+    num_devices: int
+
+    @property
+    def splits_batch(self) -> bool:
+        """Whether devices share one seed's minibatch (else they hold different seeds)."""
+        return self.num_devices > 1 and self.num_seeds == 1
+
+
+def iteration(program: Program, loop: Loop, learn: bool) -> Loop:
+    """One round of one seed: a rollout into memory, then the updates."""
+    env, algo, memory, schedule = program.env, program.algo, program.memory, program.schedule
+    key, key_roll, key_learn = jax.random.split(loop.key, 3)
+    worlds, steps, finished = rollout(env, algo, loop.agents, loop.worlds, key_roll, schedule.rollout_length, loop.step)
+    if program.splits_batch:
+        device = jax.lax.axis_index(DEVICES)
+        steps, key_learn = _share(steps, program.num_devices, device), jax.random.fold_in(key_learn, device)
+    replay = memory.add(loop.replay, steps)
+    agents, window = loop.agents, loop.window
+    if learn:
+        for key_update in jax.random.split(key_learn, schedule.updates):
+            key_sample, key_noise = jax.random.split(key_update)
+            agents, metrics = algo.update(agents, memory.sample(replay, key_sample), key_noise)
+            window = window._replace(
+                updates=window.updates + 1, metrics=jax.tree.map(jnp.add, window.metrics, metrics)
+            )
+    return Loop(
+        agents=agents,
+        worlds=worlds,
+        replay=replay,
+        key=key,
+        step=loop.step + schedule.num_envs * schedule.rollout_length,
+        episodes=loop.episodes + finished.episodes,
+        window=window._replace(finished=jax.tree.map(jnp.add, window.finished, finished)),
+    )
+
+
+def _share(steps: Transition, num_devices: int, device: Int[Array, ""]) -> Transition:
+    """Every num_devices-th transition of a rollout, flattened to [T·E / devices, 1, …]."""
+
+    def take(leaf: jax.Array) -> jax.Array:
+        rest = leaf.shape[2:]
+        return leaf.reshape(-1, num_devices, *rest)[:, device][:, None]
+
+    return jax.tree.map(take, steps)
+
+
+def begin(program: Program, key: Key) -> Loop:
+    """One seed at the start, memory empty."""
+    key_agents, key_worlds, key_loop = jax.random.split(key, 3)
+    n, zero = program.env.spec.num_agents, jnp.zeros((), jnp.int32)
+    return Loop(
+        agents=program.algo.init(key_agents),
+        worlds=start(program.env, program.algo, key_worlds, program.schedule.num_envs),
+        replay=program.memory.init(),
+        key=key_loop,
+        step=zero,
+        episodes=zero,
+        window=Window(
+            finished=Finished(episodes=zero, returns=jnp.zeros(n), length=jnp.zeros(())),
+            updates=zero,
+            metrics={name: jnp.zeros(n) for name in program.algo.metrics},
+        ),
+    )
+
+
+def compile_begin(program: Program) -> Callable[[Key], Loop]:
+    """(keys [K]) → the loop of all seeds at the start."""
+    return jax.jit(_spread(program, jax.vmap(partial(begin, program)), (_spec_of_keys(program),)))
+
+
+def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool], Loop]:
+    """(loop, limit, fresh) → the loop after at most `limit` iterations, fewer if a report or the end of the phase is due.
+
+    The limit is an argument, not a constant, so one program serves any length; results do not depend on how a run is cut
+    into calls. `fresh` empties the window first. The loop is donated.
+    """
+    return jax.jit(_spread(program, partial(_advance, program, learn), (loop_spec(program), PartitionSpec(), PartitionSpec())),
+                   donate_argnums=0)
+
+
+def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:
+    one = partial(iteration, program, learn=learn)
+    alone = loop.step.shape[0] == 1
+
+    def each(loop: Loop) -> Loop:
+        # One seed is not vmapped: that would turn rollout's reset branch into a select.
+        if alone:
+            return jax.tree.map(lambda leaf: leaf[None], one(jax.tree.map(lambda leaf: leaf[0], loop)))
+        return jax.vmap(one)(loop)
+
+    def proceed(carry: tuple[Int[Array, ""], Loop, Array]) -> Array:
+        count, _, due = carry
+        return (count < limit) & ~due
+
+    def body(carry: tuple[Int[Array, ""], Loop, Array]) -> tuple[Int[Array, ""], Loop, Array]:
+        count, loop, _ = carry
+        loop = each(loop)
+        return count + 1, loop, is_due(program, learn, loop)
+
+    window = jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), loop.window)
+    loop = loop._replace(window=window)
+    _, loop, _ = jax.lax.while_loop(proceed, body, (jnp.zeros((), jnp.int32), loop, is_due(program, learn, loop)))
+    return loop
+
+
+def is_due(program: Program, learn: bool, loop: Loop) -> Array:
+    """Whether the slowest seed has reached a report, the end of warming up, or the end of the run."""
+    schedule = program.schedule
+    due = (loop.window.finished.episodes >= schedule.report_every) | (loop.episodes >= schedule.num_episodes)
+    if not learn:
+        due = due | (loop.step >= schedule.warmup)
+    all_due = jnp.all(due)
+    if program.num_devices > 1 and not program.splits_batch:
+        all_due = jax.lax.pmin(all_due.astype(jnp.int32), DEVICES) > 0
+    return all_due
+
+
+def loop_spec(program: Program) -> Any:
+    """How the leaves of a loop lie on the devices."""
+    if not program.splits_batch:
+        return PartitionSpec(DEVICES)
+    keep, split = PartitionSpec(), PartitionSpec(None, DEVICES)
+    return Loop(agents=keep, worlds=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep)
+
+
+def _spec_of_keys(program: Program) -> PartitionSpec:
+    return PartitionSpec() if program.splits_batch else PartitionSpec(DEVICES)
+
+
+def mesh(program: Program) -> Mesh:
+    return Mesh(np.array(jax.devices()[: program.num_devices]), (DEVICES,))
+
+
+def _spread(program: Program, function: Callable[..., Loop], in_specs: tuple[Any, ...]) -> Callable[..., Loop]:
+    """The function on every device with its share, or as it is if there is one device."""
+    if program.num_devices == 1:
+        return function
+    return jax.shard_map(
+        function, mesh=mesh(program), in_specs=in_specs, out_specs=loop_spec(program), check_vma=False
+    )
+
+
+class Episodes(NamedTuple):
+    """Whole episodes of an evaluation, one row each."""
+
+    returns: Float[Array, "E N"]
+    length: Int[Array, " E"]
+    metrics: dict[str, Float[Array, " E"]]
+
+
+def evaluate(env: Env, algo: Algorithm, agents: Agents, key: Key, num_episodes: int, explore: bool) -> Episodes:
+    """That many episodes side by side, each to its end, under the greedy policy or as training acts."""
+    key_start, key_run = jax.random.split(key)
+    worlds = start(env, algo, key_start, num_episodes)
+    reductions = env.metric_reductions
+    zero = {name: jnp.zeros(num_episodes) for name in reductions}
+
+    def advance(carry: Any, time: Int[Array, ""]) -> Any:
+        worlds, live, figures = carry
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
+        if explore:
+            action, memory = algo.act(agents, worlds.carry, worlds.obs, key_act, LATE)
+        else:
+            action, memory = algo.greedy(agents, worlds.carry, worlds.obs)
+        state, result = jax.vmap(env.step)(jax.random.split(key_step, num_episodes), worlds.state, to_world(env.spec, action))
+        over = result.terminated | result.truncated
+        moved = Worlds(
+            state=state,
+            obs=result.obs,
+            alive=~over,
+            carry=memory,
+            returns=worlds.returns + result.reward,
+            length=worlds.length + 1,
+        )
+        now = jax.vmap(env.metrics)(state)
+        kept = {name: _reduce(reductions[name], figures[name], now[name], time) for name in reductions}
+        worlds, figures = tree_select(live, (moved, kept), (worlds, figures))
+        return (worlds, live & ~jnp.all(over, axis=1), figures), None
+
+    carry = (worlds, jnp.ones(num_episodes, bool), zero)
+    (worlds, _, figures), _ = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))
+    means = {name: figures[name] / worlds.length if how == "mean" else figures[name] for name, how in reductions.items()}
+    return Episodes(returns=worlds.returns, length=worlds.length, metrics=means)
+
+
+LATE = np.int32(2**31 - 1)
+"""A step count at which every exploration schedule has ended."""
+
+
+def _reduce(how: str, kept: Float[Array, " E"], now: Float[Array, " E"], time: Int[Array, ""]) -> Float[Array, " E"]:
+    """A running figure of an episode; a mean is kept as a sum until the end."""
+    if how == "last":
+        return now
+    if how == "max":
+        return jnp.where(time == 0, now, jnp.maximum(kept, now))
+    return kept + now
