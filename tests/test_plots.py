@@ -19,7 +19,7 @@ def rows_of(seeds=3, reports=8, teams=TEAMS, metrics=("touches", "caught"), ever
         {"step": 2500 * (i + 1), "episode": 100 * (i + 1), "seed": seed, "note": "fine"}
         | {f"team/{team}": 10.0 * k + seed + i for k, team in enumerate(teams)}
         | {f"return/{team}_0": 0.0 for team in teams}
-        | {"return_sum": 1.0, "eval/team/good": 2.0, "eval/return/good_0": 2.0, "eval/return_sum": 2.0}
+        | {"return_sum": 1.0, "eval/team/good": 2.0, "eval/return/good_0": 2.0, "eval/return_sum": 2.0, "eval/length": 25}
         | {f"eval/{metric}": "" if (i + 1) % every else i / (1 + 9 * k) for k, metric in enumerate(metrics)}
         for seed in range(seeds)
         for i in range(reports)

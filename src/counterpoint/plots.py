@@ -23,6 +23,8 @@ METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pd
 PALETTE = (BLUE, RED, GREEN, GOLD, PURPLE, CYAN, STONE)
 HUES = {"good": BLUE, "adversary": RED, "bob": BLUE, "eve": RED}
 """Who has one colour in all figures: that of its bodies in the renderer."""
+COMMON = ("eval/length", "eval/return_sum")
+"""Of every world, so not what a world adds of its own."""
 INK_HEX, GREY_HEX = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (INK, GREY))
 STYLE = {
     "font.size": 8.5,
@@ -41,7 +43,7 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
     teams = [name for name in known if name.startswith("team/")]
     if not teams:
         raise UsageError(f"no return to draw: none of the columns is a team's ({', '.join(known) or 'there are no rows yet'}).")
-    figures = [name for name in known if name.startswith("eval/") and name.count("/") == 1 and name != "eval/return_sum"]
+    figures = [name for name in known if name.startswith("eval/") and name.count("/") == 1 and name not in COMMON]
     down, across = min(max(len(figures), 1), 2), math.ceil(len(figures) / 2)
 
     def draw(figure: Any) -> None:
