@@ -342,18 +342,19 @@ def test_any_number_of_agents_can_play(name, total):
     assert np.any(np.asarray(state.velocity) != 0, axis=1).all()
 
 
-def still(world: Scenario, agents: list[tuple[float, float]], landmarks: list[tuple[float, float]]) -> Any:
+def still(world: Scenario, agents: list[tuple[float, float]], landmarks: list[tuple[float, float]], words: int = 0) -> Any:
     """The step after which everybody is where they were, far enough apart to leave each other in peace."""
+    n = len(agents)
     state = State(
         position=np.array([agents], float),
-        velocity=np.zeros((1, len(agents), 2)),
-        comm=np.zeros((1, len(agents), 0)),
+        velocity=np.zeros((1, n, 2)),
+        comm=np.zeros((1, n, words)),
         landmarks=np.array([landmarks], float),
-        goal=np.array([[1]], np.int32),
+        goal=np.ones((1, world.num_goals), np.int32),
         step=np.zeros(1, np.int32),
     )
     with jax.enable_x64(True):
-        _, step, _ = advance(world, state, np.zeros((1, len(agents), NUM_MOVES)))
+        _, step, _ = advance(world, state, np.zeros((1, n, world.spec.act_size)))
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], step)
 
 
@@ -386,3 +387,13 @@ def test_adversary_with_two_adversaries_by_hand(flavour, hunt):
     world = make("simple_adversary", flavour=flavour, num_adversaries=2, N=3)
     step = still(world, [(1, 0), (6, 13), (4, 5), (1, 3), (7, 9)], [(-5, -5), (1, 1), (20, 0)])
     np.testing.assert_allclose(step.reward, [*hunt, *[1 + 13 - 2] * 3], atol=1e-9)
+
+
+@pytest.mark.parametrize(("flavour", "hunger"), [("mpe2", -1), ("openai", 1)])
+def test_world_comm_hunger_by_hand(flavour, hunger):
+    """Prey at 0.5 and 0.13 from the nearest food; the original has the sign wrong, and that is its game."""
+    world = make("simple_world_comm", flavour=flavour, num_adversaries=1, num_obstacles=0, num_forests=0)
+    food = [(0.0, 0.0), (0.8, 0.0)]
+    step = still(world, [(-0.8, -0.8), (0.3, -0.4), (0.85, 0.12)], food, words=4)
+    near = np.hypot(1.1, 0.4)
+    np.testing.assert_allclose(step.reward, [-0.1 * near, hunger * 0.05 * 0.5, hunger * 0.05 * 0.13], atol=1e-9)

@@ -161,6 +161,8 @@ def test_reset_draws_what_it_should(name):
     box = {"simple_tag": 0.9, "simple_world_comm": 0.9}.get(name, 1.0)
     places = np.concatenate([state.position, state.landmarks / box], axis=1).reshape(count, -1)
     assert np.max(np.abs(places)) <= 1
+    assert np.all(places.min(axis=0) < -0.99)
+    assert np.all(places.max(axis=0) > 0.99)
     # Uniform on [−1, 1]: mean 0, mean square 1/3, mean fourth power 1/5; and no two coordinates know of each other.
     assert np.max(np.abs(np.mean(places, axis=0))) < 5 / np.sqrt(3 * count)
     assert np.max(np.abs(np.mean(places**2, axis=0) - 1 / 3)) < 5 * np.sqrt((1 / 5 - 1 / 9) / count)
