@@ -153,13 +153,10 @@ def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool]
 
 def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:
     one = partial(iteration, program, learn=learn)
+    # A lone seed is not vmapped: that would turn rollout's reset branch into a select. Its axis is reshaped away outside the
+    # while loop, because a slice inside it would copy the whole replay in every iteration.
     alone = loop.step.shape[0] == 1
-
-    def each(loop: Loop) -> Loop:
-        # One seed is not vmapped: that would turn rollout's reset branch into a select.
-        if alone:
-            return jax.tree.map(lambda leaf: leaf[None], one(jax.tree.map(lambda leaf: leaf[0], loop)))
-        return jax.vmap(one)(loop)
+    each = one if alone else jax.vmap(one)
 
     def proceed(carry: tuple[Int[Array, ""], Loop, Array]) -> Array:
         count, _, due = carry
@@ -170,10 +167,12 @@ def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], f
         loop = each(loop)
         return count + 1, loop, is_due(program, learn, loop)
 
+    if alone:
+        loop = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), loop)
     window = jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), loop.window)
     loop = loop._replace(window=window)
     _, loop, _ = jax.lax.while_loop(proceed, body, (jnp.zeros((), jnp.int32), loop, is_due(program, learn, loop)))
-    return loop
+    return jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), loop) if alone else loop
 
 
 def is_due(program: Program, learn: bool, loop: Loop) -> Array:
