@@ -5,16 +5,15 @@ spreads its minibatch and its replay, each device storing and sampling its share
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from counterpoint import random
 from counterpoint.actions import to_world
 from counterpoint.algos.base import Agents, Algorithm, Metrics
 from counterpoint.ops import tree_select
@@ -79,23 +78,48 @@ class Program(NamedTuple):
         return self.num_devices > 1 and self.num_seeds == 1
 
 
-def iteration(program: Program, loop: Loop, learn: bool) -> Loop:
+class Pieces(NamedTuple):
+    """What an iteration does, in the order in which it does it."""
+
+    rollout: Callable[[Agents, Worlds, Key, Int[Array, ""]], tuple[Worlds, Transition, Finished]]
+    add: Callable[[Any, Transition], Any]
+    sample: Callable[[Any, Key], Transition]
+    update: Callable[[Agents, Transition, Key], tuple[Agents, Metrics]]
+
+
+def pieces(program: Program) -> Pieces:
+    """The pieces of a program."""
+    env, algo, memory, length = program.env, program.algo, program.memory, program.schedule.rollout_length
+    return Pieces(
+        rollout=lambda agents, worlds, key, step: rollout(env, algo, agents, worlds, key, length, step),
+        add=memory.add,
+        sample=memory.sample,
+        update=algo.update,
+    )
+
+
+@lru_cache(maxsize=4)
+def compiled_pieces(program: Program) -> Pieces:
+    """The pieces of a program, each compiled by itself."""
+    parts = pieces(program)
+    return Pieces(jax.jit(parts.rollout), jax.jit(parts.add, donate_argnums=0), jax.jit(parts.sample), jax.jit(parts.update))
+
+
+def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
     """One round of one seed: a rollout into memory, then the updates."""
-    env, algo, memory, schedule = program.env, program.algo, program.memory, program.schedule
+    schedule = program.schedule
     key, key_roll, key_learn = jax.random.split(loop.key, 3)
-    worlds, steps, finished = rollout(env, algo, loop.agents, loop.worlds, key_roll, schedule.rollout_length, loop.step)
+    worlds, steps, finished = parts.rollout(loop.agents, loop.worlds, key_roll, loop.step)
     if program.splits_batch:
         device = jax.lax.axis_index(DEVICES)
         steps, key_learn = _share(steps, program.num_devices, device), jax.random.fold_in(key_learn, device)
-    replay = memory.add(loop.replay, steps)
+    replay = parts.add(loop.replay, steps)
     agents, window = loop.agents, loop.window
     if learn:
         for key_update in jax.random.split(key_learn, schedule.updates):
             key_sample, key_noise = jax.random.split(key_update)
-            agents, metrics = algo.update(agents, memory.sample(replay, key_sample), key_noise)
-            window = window._replace(
-                updates=window.updates + 1, metrics=jax.tree.map(jnp.add, window.metrics, metrics)
-            )
+            agents, metrics = parts.update(agents, parts.sample(replay, key_sample), key_noise)
+            window = window._replace(updates=window.updates + 1, metrics=jax.tree.map(jnp.add, window.metrics, metrics))
     return Loop(
         agents=agents,
         worlds=worlds,
@@ -147,12 +171,24 @@ def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool]
     The limit is an argument, not a constant, so one program serves any length; results do not depend on how a run is cut
     into calls. `fresh` empties the window first. The loop is donated.
     """
-    return jax.jit(_spread(program, partial(_advance, program, learn), (loop_spec(program), PartitionSpec(), PartitionSpec())),
-                   donate_argnums=0)
+    in_specs = (loop_spec(program), PartitionSpec(), PartitionSpec())
+    return jax.jit(_spread(program, partial(_advance, program, learn), in_specs), donate_argnums=0)
+
+
+def advance_stepped(program: Program, loop: Loop, n: int, learn: bool, parts: Pieces | None = None) -> Loop:
+    """The loop after n iterations, one seed and one piece at a time: for an `update` that leaves the process (as one of
+    `parts`), and to check the compiled loop against. Needs one device; stops for no report. The loop is donated.
+    """
+    if program.num_devices > 1:
+        raise ValueError(f"advance_stepped works on one device, not on {program.num_devices}")
+    seeds = [jax.tree.map(lambda leaf: leaf[k], loop) for k in range(program.num_seeds)]  # noqa: B023 — used at once
+    for _ in range(n):
+        seeds = [iteration(program, parts or compiled_pieces(program), seed, learn) for seed in seeds]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seeds)
 
 
 def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:
-    one = partial(iteration, program, learn=learn)
+    one = partial(iteration, program, pieces(program), learn=learn)
     # A lone seed is not vmapped: that would turn rollout's reset branch into a select. Its axis is reshaped away outside the
     # while loop, because a slice inside it would copy the whole replay in every iteration.
     alone = loop.step.shape[0] == 1
@@ -192,7 +228,9 @@ def loop_spec(program: Program) -> Any:
     if not program.splits_batch:
         return PartitionSpec(DEVICES)
     keep, split = PartitionSpec(), PartitionSpec(None, DEVICES)
-    return Loop(agents=keep, worlds=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep)
+    return Loop(
+        agents=keep, worlds=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep
+    )
 
 
 def _spec_of_keys(program: Program) -> PartitionSpec:
@@ -207,9 +245,7 @@ def _spread(program: Program, function: Callable[..., Loop], in_specs: tuple[Any
     """The function on every device with its share, or as it is if there is one device."""
     if program.num_devices == 1:
         return function
-    return jax.shard_map(
-        function, mesh=mesh(program), in_specs=in_specs, out_specs=loop_spec(program), check_vma=False
-    )
+    return jax.shard_map(function, mesh=mesh(program), in_specs=in_specs, out_specs=loop_spec(program), check_vma=False)
 
 
 class Episodes(NamedTuple):
