@@ -73,6 +73,8 @@ def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batche
         return Ring(rows=jnp.zeros((capacity, row_size(spec)), jnp.float32), added=jnp.zeros((), jnp.int32))
 
     def add(ring: Ring, steps: Transition) -> Ring:
+        if steps.done.size != per_add:  # a slice of another size would be moved to fit, over the wrong rows
+            raise ValueError(f"this memory takes {per_add} transitions at a time, not {steps.done.size}")
         rows = jax.lax.dynamic_update_slice_in_dim(ring.rows, pack(steps), ring.added % capacity, axis=0)
         return Ring(rows=rows, added=ring.added + per_add)
 

@@ -23,9 +23,8 @@ from jaxtyping import Array, Float, Int
 
 from counterpoint.actions import Heads, gumbel, heads_of, relaxed, sampled
 from counterpoint.algos.base import Algorithm, Carry, Metrics
-from counterpoint.errors import UsageError
 from counterpoint.nets import Params, init_mlp, mlp, mlp_from_first
-from counterpoint.ops import clip_by_norm, masked_mean, polyak, td_target
+from counterpoint.ops import clip_by_norm, polyak, td_target
 from counterpoint.types import Key, Spec, Transition
 
 
@@ -223,21 +222,26 @@ def _descend(config: Config, lr: float, params: Params, grads: Params, opt: opta
 
 METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
-COLUMNS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)
+COLUMNS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)  # pyright: ignore[reportArgumentType]
 """Where a batch [B, N, …] has its agents."""
 
 
 def update(config: Config, problem: Problem, agents: Agent, batch: Transition, key: Key) -> tuple[Agent, Metrics]:
-    """All agents after one update. `batch` is [B, …], or [N, B, …] with one minibatch per agent."""
+    """All agents after one update. `batch` is [B, …], or [N, B, …] with one minibatch for each of several agents."""
     each = jnp.arange(problem.spec.num_agents)
     if config.order == "sequential":
         return jax.lax.scan(lambda agents, i: _update_in_place(config, problem, agents, batch, i, key), agents, each)
-    own_batch = config.minibatch == "per-agent"
+    own_batch = _own_batches(config, problem)
     columns = jax.vmap(_column)(batch, each) if own_batch else batch
     return jax.vmap(
         lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
         in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
     )(agents, columns, batch, each)
+
+
+def _own_batches(config: Config, problem: Problem) -> bool:
+    """Whether a batch has a leading axis of agents; a single agent's does not."""
+    return config.minibatch == "per-agent" and problem.spec.num_agents > 1
 
 
 def _column(batch: Transition, i: Int[Array, ""]) -> Transition:
@@ -248,7 +252,7 @@ def _column(batch: Transition, i: Int[Array, ""]) -> Transition:
 def _update_in_place(
     config: Config, problem: Problem, agents: Agent, batch: Transition, i: Int[Array, ""], key: Key
 ) -> tuple[Agent, dict[str, Float[Array, ""]]]:
-    if config.minibatch == "per-agent":
+    if _own_batches(config, problem):
         batch = jax.tree.map(lambda leaf: leaf[i], batch)
     own = jax.tree.map(lambda leaf: leaf[i], agents)
     agent, metrics = update_agent(config, problem, own, agents, _column(batch, i), batch, i, key)
