@@ -4,7 +4,8 @@ Arrays are [..., N, A] over all agents. A discrete agent's vector holds one prob
 vector is in [−1, 1] here and in the world's own range only at the world's door (`to_world`). Padding is zero throughout.
 """
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +18,18 @@ LOWEST = -1e9
 """Stands for minus infinity in masked maxima: finite, so that gradients stay numbers."""
 
 
+Table = Any
+"""A static array (NumPy), one agent's row of it (traced), or None."""
+
+
 class Heads(NamedTuple):
     """Where agents' heads lie: static tables, [N, …] or one agent's. None if every agent has one discrete head of width A."""
 
-    mask: np.ndarray | jax.Array | None
+    mask: Table
     """[N, A]: real entries."""
-    discrete: np.ndarray | jax.Array | None
+    discrete: Table
     """[N, A]: entries of a discrete head."""
-    same: np.ndarray | jax.Array | None
+    same: Table
     """[N, A, A]: whether two entries belong to the same head."""
 
 
@@ -37,7 +42,7 @@ def heads_of(spec: Spec) -> Heads:
     for i, space in enumerate(spec.action_spaces):
         if isinstance(space, Discrete):
             edges = np.cumsum((0, *space.heads))
-            for start, stop in zip(edges[:-1], edges[1:], strict=True):
+            for start, stop in pairwise(edges):
                 same[i, start:stop, start:stop] = True
             discrete[i, : space.size] = True
     return Heads(mask=spec.act_mask, discrete=discrete, same=same)
@@ -75,7 +80,7 @@ def gumbel(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
 def relaxed(
     heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: float, straight_through: bool
 ) -> Float[Array, "*b A"]:
-    """Differentiable actions: Gumbel-softmax for discrete heads (one-hot forward if straight-through), tanh for continuous agents."""
+    """Differentiable actions: Gumbel-softmax in discrete heads (one-hot forward if straight-through), tanh in the others."""
     soft = softmax(heads, (outputs + noise) / temperature)
     if straight_through:
         soft = soft + jax.lax.stop_gradient(one_hot_best(heads, outputs + noise) - soft)

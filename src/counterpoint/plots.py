@@ -26,7 +26,7 @@ HUES = {"good": BLUE, "adversary": RED, "bob": BLUE, "eve": RED}
 COMMON = ("eval/length", "eval/return_sum")
 """Of every world, so not what a world adds of its own."""
 INK_HEX, GREY_HEX = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (INK, GREY))
-STYLE = {
+STYLE: Any = {
     "font.size": 8.5,
     **{"axes.titlesize": 8.5, "axes.titlelocation": "left", "axes.titlecolor": INK_HEX, "axes.labelcolor": INK_HEX},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.edgecolor": GREY_HEX},

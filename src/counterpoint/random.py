@@ -5,6 +5,8 @@ integer hash is enough there (ADR 0004): word `i` under key (a, b) is mix(mix(i 
 full avalanche. Everything else is `jax.random`, and `vmap` over keys equals a loop over keys.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,8 @@ from jax.extend.random import define_prng_impl
 
 from counterpoint.types import Key
 
-Words = jax.Array | np.ndarray
-"""32-bit, unsigned."""
+Words = Any
+"""An array of JAX or NumPy, 32-bit, unsigned."""
 
 
 def _mix(word: Words) -> Words:
@@ -47,7 +49,7 @@ def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.stack([_hash(key, 2 * count), _hash(key ^ np.uint32(0x3C6EF372), 2 * count + 1)], axis=-1)
 
 
-def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
+def _fold_in(key: jax.Array, data: Words) -> jax.Array:
     data = jnp.asarray(data).astype(jnp.uint32)
     return jnp.stack([_hash(key ^ np.uint32(0xA54FF53A), data), _hash(key ^ np.uint32(0x510E527F), ~data)])
 

@@ -109,7 +109,7 @@ def peelable_sets(code: Code, arrived: Bool[np.ndarray, "S J"]) -> Bool[np.ndarr
         single = arrived & (unknown @ used.T == 1)
         solved = (single.astype(np.float32) @ used > 0) & (unknown > 0)
         if not solved.any():
-            return ~unknown.any(axis=1)
+            return np.logical_not(unknown.any(axis=1))
         unknown[solved] = 0
 
 

@@ -326,9 +326,8 @@ def _run(scheme: str, timeline: Timeline, num_agents: int, unit: float, dispatch
         timeline = _fastest_first(timeline, unit)
     num_learners = timeline.start.shape[1]
     if dispatch:
-        timeline = _timeline(
-            *timeline.start.shape, *timeline._replace(start=timeline.start + dispatch * np.arange(1, num_learners + 1))
-        )
+        later = timeline._replace(start=timeline.start + dispatch * np.arange(1, num_learners + 1))
+        timeline = _timeline(len(later.start), num_learners, *later)
     name, number = _parse(base, scheme)
     match name:
         case "stream":

@@ -161,7 +161,7 @@ class Scenario:
         if not bodies.movable.any():
             return jnp.zeros((self.num_agents, 2), action.dtype)
         sign = -1.0 if self.flavour == "openai" else 1.0
-        force = (sign * bodies.accel * bodies.movable)[:, None] * (action[:, 2:5:2] - action[:, 1:5:2])
+        force = (action[:, 2:5:2] - action[:, 1:5:2]) * (sign * bodies.accel * bodies.movable)[:, None]
         return force.astype(action.dtype)
 
     def speech(self, action: Float[Array, "N A"]) -> Float[Array, "N C"]:
@@ -209,7 +209,8 @@ class Scenario:
             trail = names[i] if self.bodies.movable[i] else ""
             shapes.append(Circle(x, y, float(self.bodies.radius[i]), self.roles[i], names[i], heading, trail))
         for i in np.flatnonzero(self.bodies.talks):
-            shapes.append(Speech(*position[i].tolist(), self.roles[i], tuple(comm[i].tolist())))
+            x, y = position[i].tolist()
+            shapes.append(Speech(x, y, self.roles[i], tuple(comm[i].tolist())))
         return Picture((-1.3, -1.3, 1.3, 1.3), tuple(shapes), f"{self.name}  step {int(state.step)}")
 
 
