@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterpoint.envs import make as make
+    from counterpoint.experiment import resume as resume
+    from counterpoint.experiment import train as train
+    from counterpoint.policy import load as load
     from counterpoint.zoo import to_pettingzoo as to_pettingzoo
 
 __version__ = "0.1.0"
 
-_HOMES = {"make": "counterpoint.envs", "to_pettingzoo": "counterpoint.zoo"}
+_HOMES = {
+    "train": "counterpoint.experiment",
+    "resume": "counterpoint.experiment",
+    "load": "counterpoint.policy",
+    "make": "counterpoint.envs",
+    "to_pettingzoo": "counterpoint.zoo",
+}
 
 
 def __getattr__(name: str) -> Any:

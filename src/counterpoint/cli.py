@@ -56,7 +56,9 @@ def play(
     commands.play(what, policy, episodes, out, seed, explore, args)
 
 
-def benchmark(run: Positional[str], benchmark_iters: int = 100_000, benchmark_dir: str = "./benchmark_files/", explore: bool = False) -> None:
+def benchmark(
+    run: Positional[str], benchmark_iters: int = 100_000, benchmark_dir: str = "./benchmark_files/", explore: bool = False
+) -> None:
     """Measure a run's policy by the world's figures, with confidence intervals, as a table and a file.
 
     Args:
@@ -108,12 +110,11 @@ def presets() -> None:
     commands.presets()
 
 
-COMMANDS = {
-    command.__name__: command for command in (train, resume, play, benchmark, plot, runs, envs, presets)
-}
+COMMANDS = {command.__name__: command for command in (train, resume, play, benchmark, plot, runs, envs, presets)}
 
 
 def usage() -> str:
+    """What `counterpoint --help` prints."""
     lines = [f"  {name:<10} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
@@ -146,9 +147,10 @@ def main() -> None:
         if name == "train":
             train()
         else:
-            tyro.cli(COMMANDS[name], args=words[1:], prog=f"counterpoint {name}")
+            tyro.cli(COMMANDS[name], args=words[1:], prog=f"counterpoint {name}", config=(tyro.conf.FlagCreatePairsOff,))
     except UsageError as error:
         print(f"counterpoint: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
+        print("\ncounterpoint: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
@@ -14,19 +16,19 @@ from counterpoint.errors import UsageError
 
 def train(words: list[str]) -> None:
     """`counterpoint train`, and what its --restore, --display and --benchmark stand for."""
-    default = configs.preset(_option(words, "--preset")) if _option(words, "--preset") else Config()
+    name = _option(words, "--preset")
     config = tyro.cli(
         Config,
         args=words,
-        default=default,
+        default=configs.preset(name) if name else Config(),
         prog="counterpoint train",
         description="Train a team. Options given here override the preset's.",
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff) if False else (tyro.conf.OmitArgPrefixes,),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
     e, c = config.evaluation, config.checkpoints
     saved = c.load_dir or str(Path(c.save_dir) / config.name)
     if sum((e.restore, e.display, e.benchmark)) > 1:
-        raise UsageError("choose one of --restore, --display and --benchmark.")
+        raise UsageError("--restore, --display and --benchmark exclude each other: choose one of them.")
     if e.restore:
         resume(saved, 0)
     elif e.display:
@@ -40,9 +42,9 @@ def train(words: list[str]) -> None:
 
 def _option(words: list[str], name: str) -> str:
     """The value of an option that must be known before the others are parsed."""
-    for i, word in enumerate(words):
-        if word == name and i + 1 < len(words):
-            return words[i + 1]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == name:
+            return following
         if word.startswith(name + "="):
             return word.partition("=")[2]
     return ""
@@ -50,10 +52,12 @@ def _option(words: list[str], name: str) -> str:
 
 def resume(run: str, num_episodes: int) -> None:
     """`counterpoint resume`."""
+    if num_episodes < 0:
+        raise UsageError(f"--num-episodes must be at least 0, not {num_episodes}.")
     _guarded(lambda experiment, console: experiment.resume(run, console, num_episodes))
 
 
-def _guarded(job) -> None:
+def _guarded(job: Callable[[Any, Any], object]) -> None:
     """Runs a training job and turns its ways to end early into a sentence and an exit code."""
     from counterpoint import experiment
     from counterpoint.progress import Console
@@ -62,7 +66,8 @@ def _guarded(job) -> None:
     try:
         job(experiment, console)
     except experiment.Interrupted as stopped:
-        print(f"\nstopped and saved; go on with: counterpoint resume {stopped}")
+        console.end()
+        print(f"stopped and saved; go on with: counterpoint resume {stopped}")
         sys.exit(130)
     except experiment.Diverged as error:
         console.end()
@@ -76,38 +81,21 @@ def play(what: str, policy: str, episodes: int, out: str, seed: int, explore: bo
     """`counterpoint play`."""
     from counterpoint import render
     from counterpoint.envs import WORLDS
-    from counterpoint.policy import Policy, load
+    from counterpoint.policy import load, random_team
 
     if episodes < 1:
         raise UsageError(f"--episodes must be at least 1, not {episodes}.")
     if what in WORLDS and not (Path(what) / "config.json").exists():
-        env = configs.World(scenario=what, scenario_args=args).build()
-        team, out = random_team(env), out or f"{what}.gif"
-        explore = True
+        team, explore, beside = random_team(configs.World(scenario=what, scenario_args=args).build()), True, f"{what}.gif"
+    elif args:
+        raise UsageError("--args are for a world by name; a run has its own: leave them out.")
     else:
-        team = load(what)
+        team, beside = load(what), str(Path(what) / "play.gif")
         if policy == "random":
             team, explore = random_team(team.env), True
-        out = out or str(Path(what) / "play.gif")
     films = team.film(episodes, seed, explore)
-    render.save(films, out)
-    print(f"{episodes} episodes of {team.env.name} → {out}")
-
-
-def random_team(env):
-    """A team whose actions are uniformly random."""
-    import jax.numpy as jnp
-
-    from counterpoint import random
-    from counterpoint.algos import maddpg
-    from counterpoint.policy import Policy
-
-    import jax
-
-    n = env.spec.num_agents
-    algo = maddpg.make(maddpg.Config(world_action="one-hot", noise_end=1.0), env.spec, np.eye(n, dtype=bool))
-    zero = jax.tree.map(jnp.zeros_like, algo.acting(algo.init(random.key(0))))
-    return Policy(env, algo, zero)
+    render.save(films, out or beside)
+    print(f"{episodes} episode{'s' * (episodes > 1)} of {team.env.name} → {out or beside}")
 
 
 def benchmark(run: str, iters: int, folder: str, explore: bool) -> None:
@@ -115,8 +103,9 @@ def benchmark(run: str, iters: int, folder: str, explore: bool) -> None:
     import jax
 
     from counterpoint import random, stats, tables
+    from counterpoint.experiment import make_folder
+    from counterpoint.loop import evaluate
     from counterpoint.policy import load
-    from counterpoint.train import evaluate
 
     if iters < 1:
         raise UsageError(f"--benchmark-iters must be at least 1, not {iters}.")
@@ -127,30 +116,31 @@ def benchmark(run: str, iters: int, folder: str, explore: bool) -> None:
     while steps < iters:
         parts.append(jax.device_get(play_batch(jax.random.fold_in(random.key(0), len(parts)))))
         steps += int(parts[-1].length.sum())
-    values = {f"return of {a}": np.concatenate([p.returns[:, i] for p in parts]) for i, a in enumerate(team.env.spec.agents)}
-    values["length"] = np.concatenate([p.length for p in parts]).astype(float)
-    values |= {name: np.concatenate([p.metrics[name] for p in parts]) for name in team.env.metric_reductions}
-    rows = [(name, stats.summary(value)) for name, value in values.items()]
+    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    values = {f"return of {agent}": whole.returns[:, i] for i, agent in enumerate(team.env.spec.agents)}
+    rows = [(name, stats.summary(value)) for name, value in (values | {"length": whole.length} | whole.metrics).items()]
     table = tables.markdown_table(
         ["per episode", "mean", "95 % interval", "episodes"],
-        [[name, f"{s.mean:.3f}", f"{s.low:.3f} … {s.high:.3f}", str(s.count)] for name, s in rows],
+        [[name, f"{s.mean:.3f}", f"{s.low:.3f} … {s.high:.3f}", s.count] for name, s in rows],
     )
-    print(table)
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    file = path / f"{Path(run).name}.json"
-    file.write_text(json.dumps({name: s._asdict() for name, s in rows}, indent=2))
-    print(f"\n{steps} steps, {'as in training' if explore else 'greedy'} → {file}")
+    facts = {"run": run, "steps": steps, "greedy": not explore, "figures": {name: s._asdict() for name, s in rows}}
+    file = Path(folder) / f"{Path(run).resolve().name}.json"
+    make_folder(file.parent, "--benchmark-dir")
+    tables.write_whole(file, lambda draft: draft.write_text(json.dumps(facts, indent=2)))
+    print(f"{table}\n{steps} steps, {'as in training' if explore else 'greedy'} → {file}")
 
 
 def presets() -> None:
     """`counterpoint presets`."""
-    base = configs.to_dict(Config())
+    base = _flat(Config())
     for name, config in configs.PRESETS.items():
-        changes = []
-        for group, values in configs.to_dict(config).items():
-            if isinstance(values, dict):
-                changes += [f"--{key.replace('_', '-')} {value}" for key, value in values.items() if value != base[group][key]]
-            elif values != base[group]:
-                changes.append(f"--{group.replace('_', '-')} {values}")
+        changes = [f"--{key.replace('_', '-')} {value}" for key, value in _flat(config).items() if value != base[key]]
         print(f"{name}\n    {' '.join(changes)}")
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    """All settings by name, without their groups."""
+    flat: dict[str, Any] = {}
+    for name, value in configs.to_dict(config).items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return flat

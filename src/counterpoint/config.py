@@ -6,17 +6,23 @@
 import ast
 import dataclasses
 import difflib
+import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
+import tyro
 
 from counterpoint.algos import maddpg
 from counterpoint.envs import WORLDS, make
 from counterpoint.errors import UsageError
 from counterpoint.types import Env, Spec
 
-Policy = Literal["maddpg", "ddpg"]
+Policy = Annotated[
+    Literal["maddpg", "ddpg", ""], tyro.conf.arg(metavar="{maddpg,ddpg}", help_behavior_hint="(default: as --algorithm)")
+]
+"""Of a team, if it is to differ from --algorithm."""
+Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …", help_behavior_hint="(default: none)")]
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,8 @@ class World:
     """Rules of the particle worlds: the maintained package, or the original of 2017."""
     actions: Literal["discrete", "continuous"] = "discrete"
     """Kind of actions in particle worlds (how discrete ones reach the world: --world-action)."""
-    scenario_args: tuple[str, ...] = ()
-    """Further arguments of the world, as name=value."""
+    scenario_args: Words = ()
+    """Further arguments of the world, such as N=5."""
 
     def build(self) -> Env:
         """The world itself."""
@@ -62,23 +68,25 @@ class World:
     def _sizes(self, known: set[str]) -> dict[str, int]:
         """The scenario's own size arguments for the number of agents and adversaries asked for."""
         own = [team == "adversary" for team in make(self.scenario).spec.teams]
-        total = self.num_agents or len(own)
-        adversaries = self.num_adversaries if self.num_adversaries >= 0 else sum(own)
+        total, adversaries = len(own), sum(own)
+        if self.num_adversaries >= 0 and self.num_adversaries != adversaries:
+            if "num_adversaries" not in known:
+                plural = "adversary" if adversaries == 1 else "adversaries"
+                raise UsageError(
+                    f"{self.scenario} always has {adversaries} {plural}: leave out --num-adversaries {self.num_adversaries}."
+                )
+            total += self.num_adversaries - adversaries
+            adversaries = self.num_adversaries
+        if self.num_agents and self.num_agents != total:
+            if not known & {"N", "num_good"}:
+                plural = "agent" if total == 1 else "agents"
+                raise UsageError(f"{self.scenario} always has {total} {plural}: leave out --num-agents {self.num_agents}.")
+            total = self.num_agents
         good = total - adversaries
-        wanted = {"num_adversaries": adversaries, "num_good": good, "N": good}
-        sizes = {name: value for name, value in wanted.items() if name in known}
-        free_good = "N" in known or "num_good" in known
-        if (total, adversaries) == (len(own), sum(own)):
-            return {}
-        if not free_good and total != len(own):
-            raise UsageError(f"{self.scenario} has always {len(own)} agents: leave out --num-agents {total}.")
-        if "num_adversaries" not in known and adversaries != sum(own):
-            raise UsageError(
-                f"{self.scenario} has always {sum(own)} adversaries: leave out --num-adversaries {adversaries}."
-            )
         if good < 1:
             raise UsageError(f"--num-adversaries {adversaries} leaves no good agent among {total}: choose fewer.")
-        return sizes
+        wanted = {"num_adversaries": adversaries, "num_good": good, "N": good}
+        return {name: value for name, value in wanted.items() if name in known}
 
 
 @dataclass(frozen=True)
@@ -155,10 +163,10 @@ class Config:
     """Start from a preset (see `counterpoint presets`); other options then change it."""
     algorithm: Literal["maddpg", "ddpg"] = "maddpg"
     """Whose critics see whom: everybody (maddpg) or only itself (ddpg), unless a team says otherwise."""
-    good_policy: Policy | Literal[""] = ""
-    """Algorithm of the good agents (empty: --algorithm)."""
-    adv_policy: Policy | Literal[""] = ""
-    """Algorithm of the adversaries (empty: --algorithm)."""
+    good_policy: Policy = ""
+    """Algorithm of the good agents."""
+    adv_policy: Policy = ""
+    """Algorithm of the adversaries."""
     world: World = field(default_factory=World)
     training: Training = field(default_factory=Training)
     learning: maddpg.Config = field(default_factory=maddpg.Config)
@@ -178,30 +186,27 @@ class Config:
 
     def validate(self) -> Env:
         """The world, after every setting was found to make sense."""
-        t, e, c, a = self.training, self.evaluation, self.checkpoints, self.learning
-        least: dict[str, tuple[float, float]] = {
-            "num_episodes": (t.num_episodes, 1), "batch_size": (t.batch_size, 1), "update_every": (t.update_every, 1),
-            "updates": (t.updates, 1), "warmup": (t.warmup, 0), "num_envs": (t.num_envs, 1), "num_seeds": (t.num_seeds, 1),
-            "seed": (t.seed, 0), "devices": (t.devices, 0), "save_rate": (c.save_rate, 1), "benchmark_iters": (e.benchmark_iters, 1),
-            "report_every": (e.report_every, 1), "eval_episodes": (e.eval_episodes, 0), "buffer_size": (t.buffer_size, t.batch_size),
-            "max_episode_len": (self.world.max_episode_len, 0), "num_agents": (self.world.num_agents, 0),
-            "num_units": (a.num_units, 1), "num_layers": (a.num_layers, 1), "clip": (a.clip, 0), "noise_steps": (a.noise_steps, 1),
-        }  # fmt: skip
-        for name, (value, smallest) in least.items():
-            if value < smallest:
-                raise UsageError(f"--{name.replace('_', '-')} must be at least {smallest:g}, not {value:g}.")
+        values = {name: value for group in GROUPS for name, value in vars(getattr(self, group)).items()}
+        t = self.training
+        for name, smallest in (LEAST | {"buffer_size": t.batch_size}).items():
+            if not smallest <= values[name] < math.inf:
+                raise UsageError(f"{_flag(name)} must be at least {smallest:g}, not {values[name]:g}.")
         for name in ("lr", "temperature"):
-            if not getattr(a, name) > 0:
-                raise UsageError(f"--{name} must be above 0, not {getattr(a, name):g}.")
+            if not 0 < values[name] < math.inf:
+                raise UsageError(f"{_flag(name)} must be above 0, not {values[name]:g}.")
         for name in ("gamma", "tau"):
-            if not 0 <= getattr(a, name) <= 1:
-                raise UsageError(f"--{name} must be from 0 to 1, not {getattr(a, name):g}.")
+            if not 0 <= values[name] <= 1:
+                raise UsageError(f"{_flag(name)} must be from 0 to 1, not {values[name]:g}.")
         if t.update_every % t.num_envs:
             raise UsageError(
                 f"--num-envs {t.num_envs} does not divide --update-every {t.update_every}: choose --update-every {t.num_envs}"
                 " or a multiple of it."
             )
         return self.world.build()
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _literal(text: str) -> Any:
@@ -223,6 +228,15 @@ GROUPS: dict[str, type] = {
 }
 
 
+LEAST: dict[str, int] = {
+    **dict.fromkeys(("num_episodes", "batch_size", "update_every", "updates", "num_envs", "num_seeds", "save_rate"), 1),
+    **dict.fromkeys(("benchmark_iters", "report_every", "num_units", "num_layers", "noise_steps"), 1),
+    **dict.fromkeys(("seed", "warmup", "devices", "eval_episodes", "max_episode_len", "num_agents", "clip", "critic_lr"), 0),
+    **dict.fromkeys(("logit_cost", "noise_start", "noise_end"), 0),
+}
+"""The smallest value each of these settings may have."""
+
+
 def to_dict(config: Config) -> dict[str, Any]:
     """The settings as plain data."""
     return dataclasses.asdict(config)
@@ -230,35 +244,54 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def from_dict(data: dict[str, Any]) -> Config:
     """The settings that `to_dict` made plain."""
-    values = dict(data)
-    for name, group in GROUPS.items():
-        given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.get(name, {}).items()}
-        unknown = set(given) - {f.name for f in dataclasses.fields(group)}
-        if unknown:
-            raise UsageError(f"config.json has the unknown setting {min(unknown)!r}: it was written by another version.")
-        values[name] = group(**given)
-    unknown = set(values) - {f.name for f in dataclasses.fields(Config)}
-    if unknown:
-        raise UsageError(f"config.json has the unknown setting {min(unknown)!r}: it was written by another version.")
-    return Config(**values)
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= value if name in GROUPS and isinstance(value, dict) else {name: value}
+    try:
+        return override(Config(), **flat)
+    except UsageError as error:
+        raise UsageError(f"config.json does not fit this version of counterpoint: {error}") from None
 
 
 def override(config: Config, **changes: Any) -> Config:
     """The settings with some changed, by the names that the command line uses (dashes or underscores)."""
-    homes = {f.name: group for group, kind in GROUPS.items() for f in dataclasses.fields(kind)}
-    top = {f.name for f in dataclasses.fields(Config)} - set(GROUPS)
     for name, value in changes.items():
         name = name.replace("-", "_")
-        if name in top:
-            config = dataclasses.replace(config, **{name: value})
-        elif name in homes:
-            group = dataclasses.replace(getattr(config, homes[name]), **{name: value})
-            config = dataclasses.replace(config, **{homes[name]: group})
-        else:
-            close = difflib.get_close_matches(name, [*homes, *top], 1)
+        if name in GROUPS or name not in HOMES:
+            close = difflib.get_close_matches(name, HOMES, 1)
             hint = f"; perhaps {close[0]}?" if close else "."
             raise UsageError(f"there is no setting {name!r}{hint}")
+        kind = HOMES[name]
+        value = _fitting(name, get_type_hints(kind)[name], value)
+        group = next((group for group, its_kind in GROUPS.items() if its_kind is kind), None)
+        if group:
+            config = dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **{name: value})})
+        else:
+            config = dataclasses.replace(config, **{name: value})
     return config
+
+
+HOMES: dict[str, type] = {field.name: kind for kind in (*GROUPS.values(), Config) for field in dataclasses.fields(kind)}
+"""Which dataclass each setting lives in."""
+
+
+def _fitting(name: str, kind: Any, value: Any) -> Any:
+    """The value as the field's type, or the user's error."""
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        choices = [choice for choice in get_args(kind) if choice]
+        if value not in get_args(kind):
+            raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+    elif origin is tuple:
+        if isinstance(value, str) or not all(isinstance(word, str) for word in value):
+            raise UsageError(f"{name} must be a list of words such as ['N=5'], not {value!r}.")
+        return tuple(value)
+    else:
+        allowed = (int, float) if origin is float else origin
+        if not isinstance(value, allowed) or (isinstance(value, bool) and origin is not bool):
+            what = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}[origin]
+            raise UsageError(f"{name} must be {what}, not {value!r}.")
+    return value
 
 
 def preset(name: str) -> Config:
@@ -271,9 +304,7 @@ def preset(name: str) -> Config:
 
 
 PRESETS: dict[str, Config] = {
-    "demo": override(
-        Config(), scenario="simple_spread", num_episodes=25_000, exp_name="demo"
-    ),
+    "demo": override(Config(), scenario="simple_spread", num_episodes=25_000, exp_name="demo"),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai"),
     "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai"),
 }

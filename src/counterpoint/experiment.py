@@ -1,6 +1,5 @@
 """From settings to a run: build the program, go on where a checkpoint left off, report, save, and leave pictures behind."""
 
-import dataclasses
 import math
 import os
 import shutil
@@ -8,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,22 +20,24 @@ from counterpoint import plots, random, render, runs
 from counterpoint.algos import maddpg
 from counterpoint.config import Config
 from counterpoint.errors import UsageError
-from counterpoint.policy import Policy
-from counterpoint.progress import Progress
+from counterpoint.loop import DEVICES, Loop, Program, Schedule, compile_advance, compile_begin, evaluate
+from counterpoint.policy import Policy, names_of
+from counterpoint.progress import Progress, require_sinks, sinks
 from counterpoint.replay import row_size, uniform
 from counterpoint.runs import Run, Saver, Segment
-from counterpoint.train import DEVICES, Loop, Program, Schedule, compile_advance, compile_begin, evaluate
+from counterpoint.tables import write_whole
+from counterpoint.types import Spec
 
 CALL_SECONDS = 0.5
 """How long one call of the compiled loop should take: progress and Ctrl-C are served between calls."""
 
 
 class Interrupted(Exception):
-    """The user asked to stop; the run is saved."""
+    """The user asked to stop; the run, whose folder this carries, is saved."""
 
 
 class Diverged(Exception):
-    """A parameter is no longer a finite number; the last checkpoint is still good."""
+    """A parameter is no longer a finite number; what is saved still is."""
 
 
 def prepare_jax(num_devices: int) -> int:
@@ -45,13 +46,13 @@ def prepare_jax(num_devices: int) -> int:
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     wanted = num_devices or min(2, os.cpu_count() or 1)
-    try:
+    with suppress(RuntimeError):  # the caller has used JAX before: take what is there
         jax.config.update("jax_num_cpu_devices", wanted)
-    except RuntimeError:
-        pass  # the caller has used JAX before: take what is there
     present = len(jax.devices())
     if num_devices > present:
-        raise UsageError(f"--devices {num_devices}: only {present} is there; start a new process or choose --devices {present}.")
+        raise UsageError(
+            f"--devices {num_devices}: there is only {present}; start a new process or choose --devices {present}."
+        )
     if num_devices == 0 and jax.default_backend() != "cpu":
         return 1
     return min(wanted, present)
@@ -64,7 +65,8 @@ def resolve(config: Config) -> Config:
     devices = prepare_jax(t.devices)
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else t.update_every % devices == 0 and t.batch_size % devices == 0
     if not fits and t.devices:
-        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else f"--update-every {t.update_every} or --batch-size {t.batch_size}"
+        batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
+        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else batch
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
     total = t.num_episodes * env.max_steps
     warmup = t.warmup or min(t.batch_size * env.max_steps, max(t.batch_size, total // 4))
@@ -91,8 +93,8 @@ def build(config: Config) -> Program:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > 0.8 * memory:
         raise UsageError(
-            f"replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB of the {memory / 2**30:.1f} GiB"
-            " here: choose a smaller --buffer-size."
+            f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
+            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
         )
     algo = maddpg.make(config.learning, spec, config.sees(spec), axis=DEVICES if split > 1 else None)
     batches = spec.num_agents if config.learning.minibatch == "per-agent" else 1
@@ -114,22 +116,13 @@ def build(config: Config) -> Program:
     )
 
 
-def train(config: Config, progress: Progress | None = None) -> Run:
-    """A new run of these settings, trained to its end."""
-    config = resolve(config)
-    program = build(config)
-    run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
-    return _train(run, config, program, progress or Progress())
+class Job(NamedTuple):
+    """A run in training: its folder, its settings, the program they make, and who is told of it."""
 
-
-def resume(path: str | Path, progress: Progress | None = None, num_episodes: int = 0) -> Run:
-    """The run in that folder, trained on to its end (or to `num_episodes` in all)."""
-    run = runs.open_run(path)
-    config = configs.from_dict(run.config)
-    if num_episodes:
-        config = configs.override(config, num_episodes=num_episodes)
-    prepare_jax(config.training.devices)
-    return _train(run, config, build(config), progress or Progress())
+    run: Run
+    config: Config
+    program: Program
+    progress: Progress
 
 
 class Clock(NamedTuple):
@@ -141,58 +134,111 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def _train(run: Run, config: Config, program: Program, progress: Progress) -> Run:
-    progress.start(run.path, config, program.env.spec)
-    seeds = config.training.seed + np.arange(config.training.num_seeds)
+def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
+    """A new run of these settings, trained to its end; they may be given as on the command line: train(scenario="simple")."""
+    start = configs.preset(settings.pop("preset")) if settings.get("preset") else config or Config()
+    config = resolve(configs.override(start, **settings))
+    program = build(config)
+    require_sinks(config)
+    make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
+    run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
+    return _train(Job(run, config, program, progress or Progress()))
+
+
+def resume(path: str | Path, progress: Progress | None = None, num_episodes: int = 0) -> Run:
+    """The run in that folder, trained on to its end (or to `num_episodes` in all)."""
+    run, progress = runs.open_run(path), progress or Progress()
+    config = configs.from_dict(run.config)
+    planned = config.training.num_episodes
+    if 0 < num_episodes < planned:
+        raise UsageError(f"--num-episodes {num_episodes} is fewer than the {planned} the run is set to: choose more.")
+    if is_finished(run, max(num_episodes, planned)):
+        more = f"counterpoint resume {run.path} --num-episodes {2 * planned}"
+        progress.say(f"{run.path} is finished, all its {planned} episodes are trained; for more: {more}")
+        return run
+    if num_episodes > planned:
+        config = configs.override(config, num_episodes=num_episodes)
+        run.rewrite_config(configs.to_dict(config))
+    require_sinks(config)
+    prepare_jax(config.training.devices)
+    return _train(Job(run, config, build(config), progress))
+
+
+def is_finished(run: Run, num_episodes: int) -> bool:
+    """Whether the run was trained for that many episodes and has left everything behind (the film comes last)."""
+    try:
+        _, about = run.load_policy()
+    except UsageError:
+        return False
+    return about.get("episodes", 0) >= num_episodes and run.gif_path.exists()
+
+
+def make_folder(folder: str | Path, option: str) -> None:
+    """Makes sure of a folder that an option names; an empty name is none."""
+    try:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {folder} cannot be made ({error.strerror}): choose a folder that is yours.") from error
+
+
+def _train(job: Job) -> Run:
+    job.progress.start(job.run.path, job.config, job.program.env.spec)
+    with _stop_signals() as stop, sinks(job.run, job.config) as log, Saver(job.run) as saver:
+        loop, clock = _start(job)
+        loop = _until_done(job, loop, clock, saver, log, stop)
+    _leave(job, loop)
+    return job.run
+
+
+def _start(job: Job) -> tuple[Loop, Clock]:
+    """The loop of the newest whole checkpoint, or a new one."""
+    training = job.config.training
+    seeds = training.seed + np.arange(training.num_seeds)
     keys = jax.vmap(random.key)(jnp.asarray(seeds, jnp.uint32))
-    loop, clock = compile_begin(program)(keys), Clock(seconds=0.0, fresh=True)
-    saved = run.load()
-    if saved:
-        for problem in saved.problems:
-            progress.say(problem)
-        run.rewind(saved.step)
-        loop, clock = _restore(loop, saved), Clock(**saved.counters)
-        del saved
-    with _stop_signals() as stop, Saver(run) as saver:
-        try:
-            loop = _until_done(run, config, program, progress, loop, clock, saver, stop)
-        except Interrupted:
-            saver.close()
-            progress.end()
-            raise
-    _leave(run, config, program, loop, progress)
-    return run
+    loop, clock = compile_begin(job.program)(keys), Clock(seconds=0.0, fresh=True)
+    saved = job.run.load()
+    job.run.rewind(saved.step if saved else -1)  # rows reported after it will be reported again
+    if saved is None:
+        return loop, clock
+    for problem in saved.problems:
+        job.progress.say(problem)
+    return _restore(job.program, loop, saved), Clock(**saved.counters)
 
 
-def _until_done(run, config, program, progress, loop, clock, saver, stop) -> Loop:
+def _until_done(
+    job: Job, loop: Loop, clock: Clock, saver: Saver, log: Callable[[dict[str, Any]], None], stop: threading.Event
+) -> Loop:
+    """The loop trained to its end: call the program, look after it, report, save, and again."""
+    run, config, program, progress = job
     phases = {learn: compile_advance(program, learn) for learn in (False, True)}
     check = jax.jit(_finite)
     figures = jax.jit(lambda agents, keys: _evaluate(program, config, agents, keys))
-    limit, last_saved = 1, int(loop.replay.added[0])
-    last_save_episode = int(loop.episodes.min())
+    limit, safe_rows, safe_episodes = 1, int(loop.replay.added[0]), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
         learn = int(loop.step[0]) >= program.schedule.warmup
         began, before = time.perf_counter(), int(loop.step[0])
         loop = phases[learn](loop, limit, clock.fresh)
         finite = jax.device_get(check(loop.agents))
         spent = time.perf_counter() - began
-        _refuse_divergence(program, finite, loop)
-        iterations = (int(loop.step[0]) - before) // config.training.update_every
+        _refuse_divergence(job, finite, loop)
         clock = Clock(seconds=clock.seconds + spent, fresh=False)
-        limit = _next_limit(limit, iterations, spent)
+        limit = _next_limit(limit, (int(loop.step[0]) - before) // config.training.update_every, spent)
         done = int(loop.episodes.min())
         finished = done >= config.training.num_episodes
         if int(loop.window.finished.episodes.min()) >= program.schedule.report_every or finished:
             for row in _report(program, config, loop, clock, figures):
                 run.append_metrics(row)
                 progress.report(row)
+                log(row)
             clock = clock._replace(fresh=True)
-            if done - last_save_episode >= config.checkpoints.save_rate or finished:
-                last_saved = _save(program, loop, clock, saver, last_saved)
-                last_save_episode = done
+        stopping = stop.is_set() and not finished
+        if finished or stopping or (clock.fresh and done - safe_episodes >= config.checkpoints.save_rate):
+            safe_rows, safe_episodes = _save(program, loop, clock, saver, safe_rows), done
+            if not finished:
+                _save_policy(job, loop)
         progress.update(done, int(loop.step[0]), clock.seconds)
-        if stop.is_set() and not finished:
-            _save(program, loop, clock, saver, last_saved)
+        if stopping:
             raise Interrupted(run.path)
     return loop
 
@@ -214,23 +260,34 @@ def _finite(agents: Any) -> dict[str, jax.Array]:
     return {name: jnp.stack(flags).all(axis=0) for name, flags in parts.items()}
 
 
-def _refuse_divergence(program: Program, finite: dict[str, np.ndarray], loop: Loop) -> None:
-    for part, flags in finite.items():
-        if not flags.all():
-            _, agent = np.argwhere(~flags)[0]
-            raise Diverged(
-                f"the {part.replace('_', ' ')} of {program.env.spec.agents[agent]} is no longer finite at step"
-                f" {int(loop.step[0])}; the last checkpoint is still good. Try a smaller --lr or --clip."
-            )
+def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> None:
+    """Raises if something is no longer finite, and says what, whose, and when."""
+    bad = {part: flags for part, flags in finite.items() if not flags.all()}
+    if not bad:
+        return
+    seed, agent = np.argwhere(~np.logical_and.reduce(list(bad.values())))[0]
+    parts = " and ".join(part.replace("_", " ") for part, flags in bad.items() if not flags[seed, agent])
+    whose = job.program.env.spec.agents[agent]
+    if job.program.num_seeds > 1:
+        whose += f" (seed {job.config.training.seed + seed})"
+    kept = "the last checkpoint is still good" if job.run.load() else "there is no checkpoint yet"
+    raise Diverged(
+        f"the {parts} of {whose} became infinite or NaN by step {int(loop.step[seed])}; {kept}. Try a smaller --lr or --clip."
+    )
 
 
 def _evaluate(program: Program, config: Config, agents: Any, keys: jax.Array) -> Any:
-    episodes = config.evaluation.eval_episodes
-    one = lambda agents, key: evaluate(program.env, program.algo, agents, key, episodes, explore=False)  # noqa: E731
+    """The means over greedy episodes, for each seed."""
+
+    def one(agents: Any, key: jax.Array) -> Any:
+        return evaluate(program.env, program.algo, agents, key, config.evaluation.eval_episodes, explore=False)
+
     return jax.tree.map(lambda leaf: jnp.mean(leaf.astype(jnp.float32), axis=1), jax.vmap(one)(agents, keys))
 
 
-def _report(program: Program, config: Config, loop: Loop, clock: Clock, figures: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+def _report(
+    program: Program, config: Config, loop: Loop, clock: Clock, figures: Callable[..., Any]
+) -> Iterator[dict[str, Any]]:
     """A row of the metrics table for each seed."""
     spec, window = program.env.spec, jax.device_get(loop.window)
     teams = sorted(set(spec.teams))
@@ -266,25 +323,23 @@ def _report(program: Program, config: Config, loop: Loop, clock: Clock, figures:
         yield row
 
 
-def _by_agent(name: str, spec: Any, values: np.ndarray) -> dict[str, float]:
+def _by_agent(name: str, spec: Spec, values: np.ndarray) -> dict[str, float]:
     return {f"{name}/{agent}": float(value) for agent, value in zip(spec.agents, values, strict=True)}
 
 
-def _by_team(name: str, spec: Any, teams: list[str], values: np.ndarray) -> dict[str, float]:
+def _by_team(name: str, spec: Spec, teams: list[str], values: np.ndarray) -> dict[str, float]:
     """The mean over each team's agents."""
-    return {f"{name}/{team}": float(np.mean([v for v, t in zip(values, spec.teams, strict=True) if t == team])) for team in teams}
+    return {
+        f"{name}/{team}": float(np.mean([v for v, t in zip(values, spec.teams, strict=True) if t == team])) for team in teams
+    }
 
 
-def _names(tree: Any) -> list[str]:
-    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-
-
-def _save(program: Program, loop: Loop, clock: Clock, saver: Saver, last_saved: int) -> int:
+def _save(program: Program, loop: Loop, clock: Clock, saver: Saver, safe_rows: int) -> int:
     """Hands a checkpoint to the saver; returns how many replay rows are now safe."""
     added, capacity = int(loop.replay.added[0]), _capacity(program, loop)
     small = loop._replace(replay=loop.replay._replace(rows=jnp.zeros(0)), key=jax.random.key_data(loop.key))
-    state = dict(zip(_names(small), map(np.array, jax.tree.leaves(jax.device_get(small))), strict=True))
-    first = max(last_saved, added - capacity)
+    state = dict(zip(names_of(small), map(np.array, jax.tree.leaves(jax.device_get(small))), strict=True))
+    first = max(safe_rows, added - capacity)
     index = np.arange(first, added) % capacity
     rows = np.concatenate([view[:, index] for view in _ring_views(loop, capacity)])
     saver.submit(int(loop.step[0]), state, clock._asdict(), [Segment(first=first, rows=rows)], capacity)
@@ -302,32 +357,42 @@ def _ring_views(loop: Loop, capacity: int) -> Iterator[np.ndarray]:
         yield np.asarray(shard.data).reshape(-1, capacity, rows.shape[-1])
 
 
-def _restore(fresh: Loop, saved: runs.Checkpoint) -> Loop:
+def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
     """The loop of a checkpoint, laid out on devices as `fresh` is."""
     shell = fresh._replace(replay=fresh.replay._replace(rows=jnp.zeros(0)))
     leaves, tree = jax.tree.flatten(shell)
     restored = []
-    for name, leaf in zip(_names(shell), leaves, strict=True):
+    for name, leaf in zip(names_of(shell), leaves, strict=True):
         value = saved.state[name]
         value = random.wrap(jnp.asarray(value)) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else value
         restored.append(jax.device_put(value, leaf.sharding))
     loop: Loop = jax.tree.unflatten(tree, restored)
-    rows = fresh.replay.rows
-    ring = np.zeros(rows.shape, np.float32) if saved.ring is None else saved.ring.reshape(rows.shape)
-    return loop._replace(replay=loop.replay._replace(rows=jax.device_put(ring, rows.sharding)))
+    rows, capacity = fresh.replay.rows, _capacity(program, fresh)
+    ring = np.zeros((rows.size // rows.shape[-1] // capacity, capacity, rows.shape[-1]), np.float32)
+    if saved.ring is not None:
+        ring[:, : saved.ring.shape[1]] = saved.ring  # a run that was made longer has a longer ring, and has not gone round yet
+    return loop._replace(replay=loop.replay._replace(rows=jax.device_put(ring.reshape(rows.shape), rows.sharding)))
 
 
-def _leave(run: Run, config: Config, program: Program, loop: Loop, progress: Progress) -> None:
-    """The policy, the curve and the film of a finished run."""
-    acting = jax.device_get(program.algo.acting(loop.agents))
-    tensors = dict(zip(_names(acting), map(np.asarray, jax.tree.leaves(acting)), strict=True))
-    run.save_policy(tensors, {"agents": program.env.spec.agents, "scenario": config.world.scenario})
+def _save_policy(job: Job, loop: Loop) -> Any:
+    """Writes the networks that act, and returns them."""
+    acting = jax.device_get(job.program.algo.acting(loop.agents))
+    tensors = dict(zip(names_of(acting), map(np.asarray, jax.tree.leaves(acting)), strict=True))
+    facts = {"scenario": job.config.world.scenario, "agents": job.program.env.spec.agents}
+    job.run.save_policy(tensors, facts | {"step": int(loop.step[0]), "episodes": int(loop.episodes.min())})
+    return acting
+
+
+def _leave(job: Job, loop: Loop) -> None:
+    """Leaves the policy, the curve and the film of a finished run behind."""
+    run, config, program, progress = job
+    acting = _save_policy(job, loop)
     title = f"{config.world.scenario} ({config.world.flavour}), {config.algorithm}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
-        folder = Path(config.evaluation.plots_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(run.curve_path, folder / f"{run.name}.png")
+        make_folder(config.evaluation.plots_dir, "--plots-dir")
+        copy = Path(config.evaluation.plots_dir) / f"{run.name}.png"
+        write_whole(copy, lambda draft: shutil.copyfile(run.curve_path, draft))
     policy = Policy(program.env, program.algo, jax.tree.map(lambda leaf: leaf[0], acting))
     render.save(policy.film(episodes=3, seed=config.training.seed), run.gif_path)
     progress.finish(run)
@@ -345,6 +410,7 @@ def _stop_signals() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        os.write(2, b"\nstopping at the next safe moment; once more to stop at once\n")  # print may be what was interrupted
 
     old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -20,7 +20,9 @@ def worlds() -> str:
         roles = {role: spec.roles.count(role) for role in spec.roles}
         first = [spec.roles.index(role) for role in roles]
         spaces = [spec.action_spaces[i] for i in first]
-        shapes = ["×".join(map(str, s.heads)) if isinstance(s, Discrete) else f"{s.size} in [{s.low:g}, {s.high:g}]" for s in spaces]
+        shapes = [
+            "×".join(map(str, s.heads)) if isinstance(s, Discrete) else f"{s.size} in [{s.low:g}, {s.high:g}]" for s in spaces
+        ]
         arguments = ", ".join(f"{f.name}={f.default}" for f in dataclasses.fields(world))
         rows.append(
             [
@@ -39,9 +41,7 @@ def runs_table(save_dir: str) -> str:
     found = runs.list_runs(save_dir)
     if not found:
         return f"no runs in {save_dir} yet; start one with: counterpoint train"
-    rows = [
-        [run.name, run.scenario, run.algorithm, run.episodes, run.last_return, run.state, _ago(run.age)] for run in found
-    ]
+    rows = [[run.name, run.scenario, run.algorithm, run.episodes, run.last_return, run.state, _ago(run.age)] for run in found]
     return markdown_table(["run", "scenario", "algorithm", "episodes", "last return", "state", "written"], rows)
 
 

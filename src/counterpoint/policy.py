@@ -1,5 +1,6 @@
 """A trained team as a thing to ask: observations by agent name in, actions by agent name out."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from counterpoint import config as configs
 from counterpoint import random
 from counterpoint.actions import to_world
+from counterpoint.algos import maddpg
 from counterpoint.algos.base import Agents, Algorithm
 from counterpoint.errors import UsageError
+from counterpoint.loop import LATE
 from counterpoint.picture import Picture
+from counterpoint.runs import Run, open_run
 from counterpoint.types import Discrete, Env
 
 
@@ -23,12 +28,15 @@ class Policy:
         self._key = random.key(seed)
         self._calls = 0
         self._greedy = jax.jit(lambda agents, carry, obs: algo.greedy(agents, carry, obs))
-        self._explore = jax.jit(lambda agents, carry, obs, key: algo.act(agents, carry, obs, key, np.int32(2**31 - 1)))
-        self.reset()
+        self._explore = jax.jit(lambda agents, carry, obs, key: algo.act(agents, carry, obs, key, LATE))
+        self._carry = self._begin()
+
+    def _begin(self) -> Any:
+        return jax.tree.map(lambda leaf: leaf[None], self.algo.begin())
 
     def reset(self) -> None:
         """Forget the episode."""
-        self._carry = jax.tree.map(lambda leaf: leaf[None], self.algo.begin())
+        self._carry = self._begin()
 
     def act(self, obs: dict[str, Any], greedy: bool = True, vectors: bool = False) -> dict[str, Any]:
         """What each agent does: an integer if its actions are discrete, an array in the world's range if continuous.
@@ -62,7 +70,7 @@ class Policy:
         if vectors or not isinstance(space, Discrete):
             return own
         edges = np.cumsum((0, *space.heads))
-        choice = [int(np.argmax(own[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        choice = [int(np.argmax(own[a:b])) for a, b in pairwise(edges)]
         meaning = getattr(self.env, "integers_of_choice", None)
         if meaning:
             choice = meaning(i, choice)
@@ -74,9 +82,8 @@ class Policy:
         films = []
         for key in jax.random.split(random.key(seed), episodes):
             states, length = jax.device_get(trace(key))
-            films.append(
-                [self.env.draw(jax.tree.map(lambda leaf: leaf[t], states)) for t in range(int(length) + 1)]  # noqa: B023
-            )
+            moments = (jax.tree.map(lambda leaf: leaf[t], states) for t in range(int(length) + 1))  # noqa: B023 — used at once
+            films.append([self.env.draw(state) for state in moments])
         return films
 
 
@@ -90,7 +97,7 @@ def _trace(env: Env, algo: Algorithm, agents: Agents, key: jax.Array, explore: b
         state, obs, carry, over = now
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
         if explore:
-            action, carry = algo.act(agents, carry, obs[None], key_act, np.int32(2**31 - 1))
+            action, carry = algo.act(agents, carry, obs[None], key_act, LATE)
         else:
             action, carry = algo.greedy(agents, carry, obs[None])
         moved, step = env.step(key_step, state, to_world(env.spec, action)[0])
@@ -102,18 +109,34 @@ def _trace(env: Env, algo: Algorithm, agents: Agents, key: jax.Array, explore: b
     return whole, jnp.sum(lived)
 
 
-def load(path: str | Path, seed_index: int = 0) -> Policy:
-    """The policy of a finished run (of its first seed, unless told otherwise)."""
-    from counterpoint import config as configs
-    from counterpoint.algos import maddpg
-    from counterpoint.runs import open_run
+def names_of(tree: Any) -> list[str]:
+    """The leaves of a state by name, as files know them: actor.0.weight."""
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
-    run = open_run(path)
+
+def load(run: str | Path | Run, seed_index: int = 0) -> Policy:
+    """The policy that a run last saved (of its first seed, unless told otherwise)."""
+    run = run if isinstance(run, Run) else open_run(run)
     config = configs.from_dict(run.config)
+    if not 0 <= seed_index < config.training.num_seeds:
+        raise UsageError(
+            f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
+        )
     env = config.validate()
     algo = maddpg.make(config.learning, env.spec, config.sees(env.spec))
     tensors, _ = run.load_policy()
     shapes = jax.eval_shape(lambda: algo.acting(algo.init(random.key(0))))
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
-    agents = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[name][seed_index]) for name in names])
+    found = {name: tensors[name].shape[1:] for name in tensors}
+    wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}
+    if found != wanted:
+        raise UsageError(f"policy.safetensors of {run.path} does not fit its config.json: restore both, or train anew.")
+    agents = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[name][seed_index]) for name in wanted])
     return Policy(env, algo, agents)
+
+
+def random_team(env: Env) -> Policy:
+    """A team whose actions are uniformly random, if asked to explore."""
+    config = maddpg.Config(world_action="one-hot", noise_start=1.0, noise_end=1.0)
+    algo = maddpg.make(config, env.spec, np.eye(env.spec.num_agents, dtype=bool))
+    zero = jax.tree.map(jnp.zeros_like, algo.acting(algo.init(random.key(0))))
+    return Policy(env, algo, zero)

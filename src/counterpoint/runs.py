@@ -1,6 +1,6 @@
 """A run is a folder, read and written here and nowhere else (no jax: plots and listings start at once).
 
-    config.json           the settings, written once when the run is created
+    config.json           the settings, written when the run is created and when it is made longer
     metrics.csv           a row per report
     checkpoints/          ckpt-<step>.json and the files it lists: one state-…, and the replay-… segments still in the ring
     policy.safetensors    the networks that act
@@ -100,6 +100,10 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The settings `create` was given."""
         return {key: value for key, value in _read_config(self.path).items() if key not in ("format", "counterpoint")}
+
+    def rewrite_config(self, config: Mapping[str, Any]) -> None:
+        """Changes the settings, for a run that is to be longer than planned."""
+        _write(self.path / "config.json", _render_config(config))
 
     def append_metrics(self, row: Mapping[str, int | float | str | np.generic]) -> None:
         """Adds a row to the table, at once. The first row fixes the columns; a later one may leave some out."""
@@ -268,9 +272,7 @@ def create(save_dir: str | os.PathLike[str], exp_name: str, config: Mapping[str,
     """A new run in <save_dir>/<exp_name>, or in <exp_name>-2, -3, … if that is taken."""
     if not exp_name or exp_name in (".", "..") or re.search(r"[/\\\0]", exp_name):
         raise UsageError(f"exp_name must be the name of a folder, without slashes, not {exp_name!r}: choose one like 'tag-1'")
-    if taken := config.keys() & {"format", "counterpoint"}:
-        raise ValueError(f"the settings {sorted(taken)} are written by runs.create itself")
-    text = json.dumps({"format": FORMAT, "counterpoint": __version__, **config}, indent=2)
+    text = _render_config(config)
     parent = Path(save_dir).expanduser()
     path = parent / exp_name
     with _writing(path):
@@ -285,8 +287,14 @@ def create(save_dir: str | os.PathLike[str], exp_name: str, config: Mapping[str,
                 path = parent / f"{exp_name}-{count}"
         (path / "checkpoints").mkdir()
         _sync(parent)
-        _write(path / "config.json", text.encode())
+        _write(path / "config.json", text)
     return Run(path)
+
+
+def _render_config(config: Mapping[str, Any]) -> bytes:
+    if taken := config.keys() & {"format", "counterpoint"}:
+        raise ValueError(f"the settings {sorted(taken)} are written by runs.create itself")
+    return json.dumps({"format": FORMAT, "counterpoint": __version__, **config}, indent=2).encode()
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

@@ -227,7 +227,8 @@ def loop_spec(program: Program) -> Any:
     """How the leaves of a loop lie on the devices."""
     if not program.splits_batch:
         return PartitionSpec(DEVICES)
-    keep, split = PartitionSpec(), PartitionSpec(None, DEVICES)
+    keep: Any = PartitionSpec()
+    split = PartitionSpec(None, DEVICES)
     return Loop(
         agents=keep, worlds=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep
     )
