@@ -2,11 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-ARGS ?=
 
 .PHONY: train test check test-slow bench results docs setup clean
 
-train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" passes options
+train: ARGS ?= --preset demo
+train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" instead of the demo
 	$(BIN)/counterpoint train $(ARGS)
 
 test: $(VENV)/ready         ## the fast tests
@@ -21,7 +21,13 @@ check: $(VENV)/ready        ## format, lint, types, import layers
 test-slow: $(VENV)/ready    ## learning tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-setup: $(VENV)/ready
+results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
+	$(BIN)/python benchmarks/results.py $(ARGS)
+
+docs: $(VENV)/ready         ## these pages as a site in site/
+	$(BIN)/mkdocs build --strict --quiet
+
+setup: $(VENV)/ready        ## only the environment
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "counterpoint needs Python 3.11 or newer; set PYTHON=…")'
