@@ -46,43 +46,51 @@ def start(env: Env, algo: Algorithm, key: Key, num_envs: int) -> Worlds:
     )
 
 
+def advance(
+    env: Env, algo: Algorithm, agents: Agents, worlds: Worlds, key: Key, step: Int[Array, ""]
+) -> tuple[Worlds, Transition, Float[Array, "E N"], Int[Array, " E"]]:
+    """The worlds one step later, the transitions [E, …], and returns and lengths as they were before any reset."""
+    num_envs = worlds.length.shape[0]
+    key_act, key_step, key_reset = jax.random.split(key, 3)
+    action, carry = algo.act(agents, worlds.carry, worlds.obs, key_act, step)
+    keys = jax.random.split(key_step, num_envs)
+    state, result = jax.vmap(env.step)(keys, worlds.state, to_world(env.spec, action))
+    over = result.terminated | result.truncated
+    done = jnp.all(over, axis=1)
+    moved = Worlds(
+        state=state,
+        obs=result.obs,
+        alive=~over,
+        carry=carry,
+        returns=worlds.returns + result.reward,
+        length=worlds.length + 1,
+    )
+    transition = Transition(
+        obs=worlds.obs,
+        action=action,
+        reward=result.reward,
+        next_obs=result.obs,  # the true successor: the reset below does not touch it
+        terminated=result.terminated,
+        alive=worlds.alive,
+        done=done,
+    )
+    # A branch, not a select: fresh worlds are computed only in the steps in which an episode ends.
+    after = jax.lax.cond(jnp.any(done), lambda: tree_select(done, start(env, algo, key_reset, num_envs), moved), lambda: moved)
+    return after, transition, moved.returns, moved.length
+
+
 def rollout(
     env: Env, algo: Algorithm, agents: Agents, worlds: Worlds, key: Key, num_steps: int, step: Int[Array, ""]
 ) -> tuple[Worlds, Transition, Finished]:
     """The worlds `num_steps` later, the transitions [T, E, …] and the episodes that ended; `step` counts world steps so far."""
     num_envs = worlds.length.shape[0]
 
-    def advance(worlds: Worlds, time: Int[Array, ""]) -> tuple[Worlds, tuple[Transition, jax.Array, jax.Array]]:
-        key_act, key_step, key_reset = jax.random.split(jax.random.fold_in(key, time), 3)
-        action, carry = algo.act(agents, worlds.carry, worlds.obs, key_act, step + time * num_envs)
-        keys = jax.random.split(key_step, num_envs)
-        state, result = jax.vmap(env.step)(keys, worlds.state, to_world(env.spec, action))
-        over = result.terminated | result.truncated
-        done = jnp.all(over, axis=1)
-        moved = Worlds(
-            state=state,
-            obs=result.obs,
-            alive=~over,
-            carry=carry,
-            returns=worlds.returns + result.reward,
-            length=worlds.length + 1,
-        )
-        transition = Transition(
-            obs=worlds.obs,
-            action=action,
-            reward=result.reward,
-            next_obs=result.obs,  # the true successor: the reset below does not touch it
-            terminated=result.terminated,
-            alive=worlds.alive,
-            done=done,
-        )
-        # A branch, not a select: fresh worlds are computed only in the steps in which an episode ends.
-        after = jax.lax.cond(
-            jnp.any(done), lambda: tree_select(done, start(env, algo, key_reset, num_envs), moved), lambda: moved
-        )
-        return after, (transition, moved.returns, moved.length)
+    def proceed(worlds: Worlds, time: Int[Array, ""]) -> tuple[Worlds, tuple[Transition, jax.Array, jax.Array]]:
+        now = step + time * num_envs
+        worlds, transition, returns, length = advance(env, algo, agents, worlds, jax.random.fold_in(key, time), now)
+        return worlds, (transition, returns, length)
 
-    worlds, (steps, returns, length) = jax.lax.scan(advance, worlds, jnp.arange(num_steps))
+    worlds, (steps, returns, length) = jax.lax.scan(proceed, worlds, jnp.arange(num_steps))
     finished = Finished(
         episodes=jnp.sum(steps.done, dtype=jnp.int32),
         returns=jnp.sum(jnp.where(steps.done[..., None], returns, 0.0), axis=(0, 1)),

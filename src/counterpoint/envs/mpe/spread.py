@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from counterpoint.envs.base import check_count, check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
-from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
+from counterpoint.envs.mpe.world import Bodies, between, fold, length, off_diagonal
 from counterpoint.types import Reduction
 
 CAPTURE_DISTANCE = 0.1
@@ -68,12 +68,12 @@ class Spread(Scenario):
 
     def nearest(self, state: State) -> Float[Array, " L"]:
         """How far each landmark's nearest agent is."""
-        return jnp.min(length(between(state.position, state.landmarks)), axis=0)
+        return fold(jnp.minimum, length(between(state.position, state.landmarks)), axis=0)
 
     def bumps(self, state: State) -> Float[Array, " N"]:
         """How many others each agent overlaps."""
         apart = length(off_diagonal(between(state.position, state.position)))
-        return jnp.sum((apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
+        return fold(jnp.add, (apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
 
     def success(self, state: State) -> Bool[Array, ""]:
         return jnp.all(self.nearest(state) < CAPTURE_DISTANCE) if self.terminate_on_success else super().success(state)

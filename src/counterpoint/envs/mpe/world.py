@@ -1,7 +1,10 @@
 """Particle physics: forces, contacts, integration. No rewards, no observations, no randomness."""
 
+from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -10,6 +13,8 @@ DT = 0.1
 DAMPING = 0.25
 CONTACT_FORCE = 100.0
 CONTACT_MARGIN = 0.001
+UNROLLED = 10
+"""Up to this many bodies, sums over them are written out: on a CPU, reductions of so few numbers cost ten times as much."""
 
 
 class Bodies(NamedTuple):
@@ -47,6 +52,14 @@ def off_diagonal(matrix: Float[Array, "N N *d"]) -> Float[Array, "N M *d"]:
     return flat[:, :-1].reshape(n, n - 1, *tail)
 
 
+def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], axis: int) -> Float[Array, " _r"]:
+    """jnp.sum or jnp.min along an axis, for `combine` jnp.add or jnp.minimum; see UNROLLED."""
+    count = matrix.shape[axis]
+    if not 0 < count <= UNROLLED:
+        return jnp.min(matrix, axis=axis) if combine is jnp.minimum else jnp.sum(matrix, axis=axis)
+    return reduce(combine, [jax.lax.index_in_dim(matrix, i, axis, keepdims=False) for i in range(count)])
+
+
 def touching(a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray) -> Bool[Array, "P Q"]:
     """Who overlaps whom: the test behind rewards, forests and figures (the contact force has its own)."""
     return length(between(a, b)) < radius_a[:, None] + radius_b[None, :]
@@ -61,13 +74,18 @@ def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"],
     pair = bodies.collides[:n, None] & bodies.collides[None, index] & (np.arange(n)[:, None] != index[None, :])
     reach = bodies.radius[:n, None] + bodies.radius[None, index]
 
-    delta = -between(position, others)
+    if index.size > UNROLLED:
+        return jnp.sum(_repulsion(-between(position, others), reach, pair), axis=1)
+    return reduce(jnp.add, [_repulsion(position - others[None, j], reach[:, j], pair[:, j]) for j in range(index.size)])
+
+
+def _repulsion(delta: Float[Array, "*b 2"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b 2"]:
+    """The force along `delta`, for bodies that touch at distance `reach`; none where `pair` is false."""
     squared = delta[..., 0] ** 2 + delta[..., 1] ** 2
     distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))  # coincident bodies: no direction, so no force
     overlap = (reach - distance) / CONTACT_MARGIN
     depth = CONTACT_MARGIN * (jnp.maximum(overlap, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(overlap))))
-    strength = jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)
-    return jnp.sum(strength[..., None] * delta, axis=1)
+    return jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)[..., None] * delta
 
 
 def integrate(
