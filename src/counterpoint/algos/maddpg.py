@@ -9,7 +9,7 @@ for each agent: y = r_i + γ Q'_i(o', μ'_1(o'_1), …, μ'_N(o'_N))          td
 Whom critic i sees is row i of `sees`: everybody is MADDPG, only itself is DDPG, so a MADDPG team may meet a DDPG team.
 What a critic does not see has weight zero for ever (masked initialisation, masked gradient).
 Differs from the authors' code by default: all agents learn from one snapshot and one minibatch (theirs: one after another,
-each its own sample); `--algo.minibatch per-agent --algo.order sequential` is theirs.
+each its own sample); `--minibatch per-agent --order sequential` is theirs.
 """
 
 from dataclasses import dataclass

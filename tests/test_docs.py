@@ -1,0 +1,219 @@
+"""What newcomers read is true: snippets run, commands parse, files and names exist, numbers follow from the code."""
+
+import importlib
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from counterpoint import cli, commands, listings
+from counterpoint import config as configs
+from counterpoint.envs import WORLDS, make
+from counterpoint.replay import row_size
+
+ROOT = Path(__file__).parent.parent
+ADRS = sorted(ROOT.glob("docs/adr/*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+TEXT = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+TINY = "num_episodes=40, batch_size=8, max_episode_len=5, eval_episodes=0, num_units=8, devices=1"
+OTHERS_FLAGS = {"--exclude-editable"}
+"""Of pip."""
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    return [(name, body) for name, text in TEXT.items() for kind, body in BLOCK.findall(text) if kind == language]
+
+
+def prose_spans() -> list[tuple[str, str]]:
+    return [(name, span) for name, text in TEXT.items() for span in SPAN.findall(BLOCK.sub("", text))]
+
+
+def command_lines() -> list[str]:
+    """Every documented command with its options, from blocks and from prose."""
+    lines = [line.split("#")[0].strip() for _, body in blocks("") for line in body.splitlines()]
+    spans = [span for _, span in prose_spans() if "…" not in span and "COMMAND" not in span]
+    return sorted({line for line in lines + spans if line.startswith("counterpoint ")})
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int:
+    """The exit code of the command line."""
+    monkeypatch.setattr(sys, "argv", ["counterpoint", *words])
+    try:
+        cli.main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(("page", "snippet"), blocks("python"), ids=lambda value: value if value.endswith(".md") else "")
+def test_snippets_run(page, snippet, tmp_path):
+    if "counterpoint.train(" in snippet:
+        assert snippet.count("num_episodes=25_000") == 1, "the test makes this setting tiny"
+        snippet = snippet.replace("num_episodes=25_000", TINY)
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", snippet],
+        cwd=tmp_path,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_snippets_and_commands():
+    assert {page for page, _ in blocks("python")} >= {"README.md", "docs/worlds.md"}
+    documented = {line.split()[1] for line in command_lines()}
+    assert documented >= set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_commands_parse(line, monkeypatch, capsys):
+    called = []
+
+    def note(*args, **kwargs):
+        called.append(args)
+        return ""
+
+    words = shlex.split(line)[1:]
+    if words[0] not in ("train", "runs", "envs", "presets") and len(words) == 1:
+        words.append("--help")  # named in prose, without its arguments
+        called.append(words)
+    for name in ("resume", "play", "benchmark", "presets", "_guarded"):
+        monkeypatch.setattr(commands, name, note)
+    for name in ("plot_runs", "runs_table", "worlds"):
+        monkeypatch.setattr(listings, name, note)
+    code = run_main(monkeypatch, words)
+    assert code == 0, capsys.readouterr()
+    assert called or "--help" in words, f"{line} did nothing"
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_of_each_command(command, monkeypatch, capsys):
+    assert run_main(monkeypatch, [command, "--help"]) == 0
+    assert command in capsys.readouterr().out
+
+
+def test_flags_exist():
+    known = {"--" + name.replace("_", "-") for name in configs.HOMES} | {"--help"} | OTHERS_FLAGS
+    for command in cli.COMMANDS.values():
+        known |= {"--" + name.replace("_", "-") for name in inspect.signature(command).parameters}
+    found = {(page, flag) for page, span in prose_spans() for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
+    assert len(found) > 20
+    assert not {(page, flag) for page, flag in found if flag not in known}
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = [span for _, span in prose_spans()] + [line for _, body in blocks("") for line in body.splitlines()]
+    wanted = {word for text in named if text.startswith("make ") for word in re.split(r"\s+#|\s*ARGS", text)[0].split()[1:]}
+    assert wanted >= {"train", "test", "check", "results", "docs"}
+    assert wanted <= targets
+
+
+def tree_paths() -> list[str]:
+    """The paths of the annotated tree in the README."""
+    (tree,) = (body for _, body in blocks("") if "src/counterpoint/\n" in body)
+    folder, paths = "", []
+    for line in tree.splitlines():
+        name = line.split()[0]
+        if not line.startswith(" "):
+            folder = name if name.endswith("/") else ""
+            paths.append(name)
+        else:
+            paths.append(folder + name)
+    return paths
+
+
+def test_tree_is_true():
+    paths = tree_paths()
+    assert len(paths) > 25
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", TEXT)
+def test_links_lead_somewhere(page):
+    here = (ROOT / page).parent
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", BLOCK.sub("", TEXT[page]))
+    local = [link for link in links if not link.startswith("https://")]
+    assert [link for link in local if not (here / link).exists()] == []
+
+
+def test_every_decision_is_linked():
+    readme, index, site = TEXT["README.md"], TEXT["docs/index.md"], (ROOT / "mkdocs.yml").read_text()
+    assert ADRS
+    for adr in ADRS:
+        assert f"docs/adr/{adr.name}" in readme
+        assert f"adr/{adr.name}" in index
+        assert f"adr/{adr.name}" in site
+
+
+def test_mentioned_files_exist():
+    """Paths in code spans; a decision may name files that were not written."""
+    known = {path.name for folder in ("src", "docs", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.*")}
+    known |= {path.name for path in ROOT.iterdir()}
+    known |= {"config.json", "metrics.csv", "policy.safetensors", "curve.png", "team.gif"}  # in a run's folder
+    for page, span in prose_spans():
+        if page.startswith("docs/adr/"):
+            continue
+        if re.fullmatch(r"(src|docs|tests|benchmarks|examples|\.ci)/[\w./-]*", span):
+            assert (ROOT / span).exists(), (page, span)
+        elif re.fullmatch(r"[\w./-]*\.(py|md|toml|txt|csv|json|png|svg|gif|safetensors)", span):
+            assert Path(span).name in known, (page, span)
+
+
+def test_mentioned_functions_exist():
+    """Spans such as `ops.td_target`, and the names in the algorithm's table."""
+    modules = {path.stem for path in (ROOT / "src/counterpoint").glob("*.py")}
+    found = 0
+    for page, span in prose_spans():
+        match = re.match(r"(?:counterpoint\.)?(\w+)\.(\w+)(?:\(.*\))?$", span)
+        if match and match[1] in modules and match[2] != "py":
+            assert hasattr(importlib.import_module(f"counterpoint.{match[1]}"), match[2]), (page, span)
+            found += 1
+    assert found >= 4
+    maddpg = importlib.import_module("counterpoint.algos.maddpg")
+    rows = re.findall(r"^\| .* \| (`.*) \|$", TEXT["docs/algorithms/maddpg.md"].split("## Pseudo-code")[0], re.MULTILINE)
+    names = {name for row in rows for name in SPAN.findall(row) if re.fullmatch(r"[a-z_]+", name)}
+    assert {"critic_loss", "actor_loss", "update_agent"} <= names
+    assert [name for name in names if not hasattr(maddpg, name)] == []
+
+
+def test_all_worlds_are_described():
+    table = [line for line in TEXT["docs/worlds.md"].split("## Arguments")[0].splitlines() if line.startswith("| `")]
+    for name in WORLDS:
+        (row,) = (line for line in table if f"`{name}`" in line.split("|")[1])
+        if "as `simple_adversary`" not in row:
+            missing = [figure for figure in make(name).metric_reductions if figure.removesuffix("_last") not in row]
+            assert missing == [], name
+
+
+def test_replay_takes_what_the_page_says():
+    spec = make("simple_spread").spec
+    size = 4 * spec.num_agents * (2 * spec.obs_size + spec.act_size + 3)
+    assert size == 4 * row_size(spec)
+    assert f"{size} bytes, so a million transitions are {size} MB" in TEXT["docs/runs.md"]
+
+
+def test_defaults_are_those_the_pages_name():
+    settings = configs.Config()
+    learning, training = settings.learning, settings.training
+    page = TEXT["docs/algorithms/maddpg.md"]
+    assert f"width {learning.num_units}, Adam with step {learning.lr:g}, γ {learning.gamma:g}, τ {learning.tau:g}" in page
+    assert f"batch {training.batch_size}, an update every {training.update_every} steps" in page
+    assert "authors-spread" in configs.PRESETS
+    assert "authors-speaker" in configs.PRESETS
+
+
+def test_constraints_are_plain_pins():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)] == []
