@@ -1,16 +1,22 @@
 """`make results`: the learning results of docs/results.md, trained from nothing, resumable at any moment.
 
 Each job is one seed of one experiment, a run in results/<experiment>/; finished jobs are kept as small tables under
-docs/results/. Two jobs run at a time, one core each. `--only NAME` limits, `--report` only redraws tables and figures.
+docs/results/. Two jobs run at a time, one core each. `--only NAME` limits, `--report` only writes docs/results.md anew.
 """
 
 import argparse
+import csv
+import math
 import multiprocessing
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+
+from counterpoint import plots, stats, tables
 
 RUNS, TABLES = Path("results"), Path("docs/results")
 
@@ -25,22 +31,19 @@ class Experiment(NamedTuple):
 
 
 AUTHORS: dict[str, Any] = {"flavour": "openai", "num_episodes": 60_000}
+SPEAKER: dict[str, Any] = {"scenario": "simple_speaker_listener"}
+OTHERS = ("simple", "simple_adversary", "simple_crypto", "simple_push", "simple_reference", "simple_tag", "simple_world_comm")
 EXPERIMENTS = [
-    Experiment("speaker-maddpg", AUTHORS | {"scenario": "simple_speaker_listener"}, 10, "simple_speaker_listener, MADDPG"),
+    Experiment("speaker-tuned", {"preset": "tuned-speaker"}, 10, "simple_speaker_listener, tuned preset"),
     Experiment("spread-maddpg", AUTHORS | {"scenario": "simple_spread"}, 10, "simple_spread, MADDPG"),
-    Experiment(
-        "speaker-ddpg",
-        AUTHORS | {"scenario": "simple_speaker_listener", "algorithm": "ddpg"},
-        10,
-        "simple_speaker_listener, independent DDPG",
-    ),
+    Experiment("speaker-maddpg", AUTHORS | SPEAKER, 10, "simple_speaker_listener, MADDPG"),
     *(
-        Experiment(f"{scenario.removeprefix('simple_')}-curve", {"scenario": scenario, "num_episodes": 15_000}, 2, scenario)
-        for scenario in (
-            "simple", "simple_adversary", "simple_crypto", "simple_push", "simple_reference", "simple_tag", "simple_world_comm",
-        )
+        Experiment(f"{name.removeprefix('simple_')}-curve", {"scenario": name, "num_episodes": 15_000}, 2, name)
+        for name in OTHERS
     ),
-]  # fmt: skip
+    Experiment("speaker-ddpg", AUTHORS | SPEAKER | {"algorithm": "ddpg"}, 10, "simple_speaker_listener, independent DDPG"),
+    Experiment("spread-tuned", {"preset": "tuned-spread"}, 10, "simple_spread, tuned preset"),
+]
 
 
 def train_one(experiment: str, seed: int) -> None:
@@ -56,8 +59,17 @@ def train_one(experiment: str, seed: int) -> None:
     if (folder / "config.json").exists():
         run = resume(folder)
     else:
-        own = {"seed": seed, "devices": 1, "save_dir": str(RUNS / experiment), "exp_name": f"seed{seed}", "plots_dir": "", "save_rate": 5000}
-        run = train(configs.override(configs.Config(), **(chosen.settings | own)))
+        own = {
+            "seed": seed,
+            "devices": 1,
+            "save_dir": str(RUNS / experiment),
+            "exp_name": f"seed{seed}",
+            "plots_dir": "",
+            "save_rate": 5000,
+        }
+        settings = dict(chosen.settings)
+        base = configs.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
+        run = train(configs.override(base, **(settings | own)))
     table.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(run.path / "metrics.csv", table)
     shutil.copyfile(run.gif_path, TABLES / experiment / "team.gif")
@@ -71,6 +83,119 @@ def jobs(only: str) -> Iterator[tuple[str, int]]:
             yield from ((experiment.name, seed) for seed in range(experiment.seeds))
 
 
+PUBLISHED_SPREAD = [
+    -664, -748, -608, -574, -539, -526, -521, -518, -516, -511, -498, -495, -499, -489, -486, -486, -484, -478, -480, -476,
+]  # fmt: skip
+"""One run of the authors' code, summed over the three agents, mean of each 1000 episodes."""
+
+
+def rows_of(experiment: str) -> list[dict[str, Any]]:
+    """The metrics of all finished seeds."""
+    rows = []
+    for path in sorted((TABLES / experiment).glob("seed*.csv")):
+        with path.open() as file:
+            rows += [{key: float(value) if value else math.nan for key, value in row.items()} for row in csv.DictReader(file)]
+    return rows
+
+
+def finals(rows: list[dict[str, Any]], column: str, episode: float = math.inf) -> dict[int, float]:
+    """Per seed, the column's value at its last report (not beyond an episode): the mean of the episodes of that report."""
+    kept = [row for row in rows if row["episode"] <= episode]
+    return {int(row["seed"]): row[column] for row in sorted(kept, key=lambda row: row["episode"])}
+
+
+def line(name: str, experiment: str, published: str, episode: float = math.inf) -> list[str] | None:
+    """A row of the table of results, or nothing if no seed is finished."""
+    values = np.array(list(finals(rows_of(experiment), "team/good", episode).values()))
+    if not values.size:
+        return None
+    s = stats.summary(values)
+    spread = f"{values.min():.1f} … {values.max():.1f}"
+    return [name, str(s.count), f"{s.mean:.1f}", f"{s.low:.1f} … {s.high:.1f}", f"{s.iqm:.1f}", spread, published]
+
+
+def report() -> None:
+    """Writes docs/results.md and its figures from the finished seeds."""
+    published = [{"episode": 1000.0 * (i + 1), "seed": 0.0, "team/good": v / 3} for i, v in enumerate(PUBLISHED_SPREAD)]
+    spread, speaker, ddpg = (rows_of(name) for name in ("spread-maddpg", "speaker-maddpg", "speaker-ddpg"))
+    tuned = {name: rows_of(name) for name in ("spread-tuned", "speaker-tuned")}
+    figures = {
+        "spread": {
+            "counterpoint, authors' settings": spread,
+            "tuned preset": tuned["spread-tuned"],
+            "authors' code": published,
+        },
+        "speaker": {"MADDPG": speaker, "tuned preset": tuned["speaker-tuned"], "independent DDPG": ddpg},
+    }
+    for name, runs in figures.items():
+        plots.compare({label: rows for label, rows in runs.items() if rows}, TABLES / f"{name}.png", column="team/good")
+    for experiment in EXPERIMENTS:
+        if experiment.name.endswith("-curve") and (rows := rows_of(experiment.name)):
+            plots.learning_curve(rows, TABLES / f"{experiment.name}.png", title=f"{experiment.title} (mpe2), MADDPG")
+    table = [
+        line("simple_spread, MADDPG, 60 000 episodes", "spread-maddpg", "−136 … −145 (ten runs)"),
+        line("simple_spread, MADDPG, at 20 000", "spread-maddpg", "−158.7 (one run)", 20_000),
+        line("simple_spread, tuned preset, 25 000 episodes", "spread-tuned", "–"),
+        line("simple_speaker_listener, MADDPG, 60 000", "speaker-maddpg", "mean −20, solved ones −15 … −16"),
+        line("simple_speaker_listener, tuned preset, 25 000", "speaker-tuned", "–"),
+        line("simple_speaker_listener, independent DDPG, 60 000", "speaker-ddpg", "≈ −29"),
+    ]
+    header = ["experiment", "seeds", "mean", "95 % interval", "IQM", "worst … best", "published"]
+    ahead = _curve_against(spread)
+    text = TEMPLATE.format(
+        table=tables.markdown_table(header, [row for row in table if row]),
+        ahead=ahead,
+        solved=_solved("speaker-maddpg"),
+        solved_tuned=_solved("speaker-tuned"),
+        curves="\n".join(f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if (TABLES / f"{e.name}.png").exists()),
+    )
+    Path("docs/results.md").write_text(text, encoding="utf-8")
+
+
+def _solved(experiment: str) -> str:
+    values = list(finals(rows_of(experiment), "team/good").values())
+    best = f", the best at {max(values):.1f}" if values else ""
+    return f"{sum(value > -20 for value in values)} of {len(values)} seeds end above −20{best}"
+
+
+def _curve_against(rows: list[dict[str, Any]]) -> str:
+    """How our mean compares with the authors' run over its 20 reports."""
+    better = 0
+    for i, theirs in enumerate(PUBLISHED_SPREAD):
+        ours = [row["team/good"] for row in rows if row["episode"] == 1000 * (i + 1)]
+        better += bool(ours) and float(np.mean(ours)) >= theirs / 3
+    return f"{better} of {len(PUBLISHED_SPREAD)}"
+
+
+TEMPLATE = """# Results
+
+Written by `make results` (`benchmarks/results.py`) from the tables in `docs/results/`. Unit of every number here: the return of
+one agent per episode of 25 steps, mean of the last 1000 training episodes (acting with training's noise); in the openai flavour
+both scenarios share their reward, so each agent's return is the same (see [units](units.md)). Intervals are bootstrap intervals
+of the mean over seeds.
+
+{table}
+## Cooperative navigation
+
+Authors' settings, openai flavour. Our mean over seeds is at least as good as the authors' run at {ahead} of its first twenty
+reports.
+
+![simple_spread](results/spread.png)
+
+## Cooperative communication
+
+Authors' settings: {solved}. Tuned preset: {solved_tuned}. Above −28.6 the listener has learnt something from the speaker (going
+to the centroid without a word gives −28.6); the optimum is about −14.4.
+
+![simple_speaker_listener](results/speaker.png)
+
+## The other scenarios
+
+MADDPG with the authors' settings, mpe2 flavour, 15 000 episodes, two seeds each.
+
+{curves}"""
+
+
 def _limit_to_one_core() -> None:
     core = multiprocessing.current_process()._identity[-1] % (os.cpu_count() or 1)
     os.sched_setaffinity(0, {core})
@@ -79,10 +204,12 @@ def _limit_to_one_core() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="experiments whose name contains this")
+    parser.add_argument("--report", action="store_true", help="train nothing, write the report anew")
     options = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(2, initializer=_limit_to_one_core, maxtasksperchild=None) as pool:
-        pool.starmap(train_one, jobs(options.only), chunksize=1)
+    if not options.report:
+        with multiprocessing.get_context("spawn").Pool(2, initializer=_limit_to_one_core) as pool:
+            pool.starmap(train_one, jobs(options.only), chunksize=1)
+    report()
 
 
 if __name__ == "__main__":

@@ -303,8 +303,22 @@ def preset(name: str) -> Config:
     return dataclasses.replace(PRESETS[name], preset=name)
 
 
+GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
+"""Four small steps where the authors take one large one, for the same arithmetic: early, large steps freeze a speaker."""
+
 PRESETS: dict[str, Config] = {
-    "demo": override(Config(), scenario="simple_spread", num_episodes=25_000, exp_name="demo"),
+    "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai"),
     "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai"),
+    "tuned-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", num_episodes=25_000, **GENTLE),
+    "tuned-spread": override(
+        Config(),
+        scenario="simple_spread",
+        flavour="openai",
+        num_episodes=25_000,
+        lr=1e-3,
+        num_units=128,
+        update_every=50,
+        batch_size=512,
+    ),
 }
