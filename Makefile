@@ -13,8 +13,8 @@ test: $(VENV)/ready         ## the fast tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(VENV)/ready        ## format, lint, types, import layers
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 
