@@ -79,12 +79,13 @@ def test_one_agents_row_of_the_tables_does_what_the_team_does():
 
 @either
 def test_relaxed_adds_noise_then_divides_by_the_temperature(compiled):
-    """(2·log p − 1) + 1 over 2 is log p: the probabilities above; continuous entries are tanh of the bare outputs."""
+    """(2·log p − noise) + noise over 2 is log p: the probabilities above; continuous entries are tanh of the bare outputs."""
     heads = heads_of(MIXED)
-    outputs, noise = jnp.asarray(2 * LOGITS - 1), jnp.ones_like(LOGITS)
+    noise = np.linspace(-1.0, 3.0, LOGITS.size, dtype=np.float32).reshape(LOGITS.shape)
+    outputs, noise = jnp.asarray(2 * LOGITS - noise), jnp.asarray(noise)
     result = maybe_jit(lambda outputs: relaxed(heads, outputs, noise, 2.0, False), compiled)(outputs)
     expected = PROBABILITIES.copy()
-    expected[2, :2] = np.tanh(-1.0)
+    expected[2, :2] = np.tanh(-noise[2, :2])
     np.testing.assert_allclose(result, expected, atol=1e-6)
 
 

@@ -34,14 +34,16 @@ INPUTS, OUTPUTS = jnp.array([1.0, 1.0, 0.0, 1.0, 0.0]), jnp.array([1.0, 1.0, 0.0
 
 
 def test_padding_starts_at_zero_and_does_not_count_as_fan_in():
-    first, last = fresh(random.key(0), INPUTS, (400,), OUTPUTS)
-    assert first.weight.shape == (5, 400)
-    assert last.weight.shape == (400, 3)
-    assert not np.any(first.weight[np.array([2, 4])])
-    assert not np.any(last.weight[:, 2])
+    """Ten real inputs of 500 and twenty real outputs of 500, about a hidden layer of 40."""
+    inputs, outputs = np.arange(500) % 50 == 0, np.arange(500) < 20
+    first, last = fresh(random.key(0), jnp.asarray(inputs, jnp.float32), (40,), jnp.asarray(outputs, jnp.float32))
+    assert first.weight.shape == (500, 40)
+    assert last.weight.shape == (40, 500)
+    assert not np.any(first.weight[~inputs])
+    assert not np.any(last.weight[:, ~outputs])
     assert not np.any(first.bias)
     assert not np.any(last.bias)
-    for weight, fans in ((first.weight[np.array([0, 1, 3])], 3 + 400), (last.weight[:, :2], 400 + 2)):
+    for weight, fans in ((first.weight[inputs], 10 + 40), (last.weight[:, outputs], 40 + 20)):
         limit = np.sqrt(6 / fans)
         assert np.max(np.abs(weight)) <= limit
         assert np.max(np.abs(weight)) > 0.98 * limit
