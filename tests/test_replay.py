@@ -43,6 +43,8 @@ def numbers_of(batch):
         if name in ("terminated", "alive"):
             odd = np.broadcast_to((number % 2 == 1)[..., None], leaf.shape)
             np.testing.assert_array_equal(leaf, odd if name == "terminated" else ~odd)
+        elif name in ("weight", "index"):
+            assert leaf is None
         elif name != "done":
             offset = np.asarray(getattr(expected, name)).ravel()[0]
             sign = -1.0 if name == "reward" else 1.0
@@ -140,8 +142,9 @@ def transitions():
 def test_packing_loses_nothing_but_done(steps):
     rows, back = there_and_back(steps)
     assert rows.shape == (6, row_size(SPEC))
-    for name, leaf in steps._asdict().items():
-        restored = getattr(back, name)
+    assert back.weight is back.index is None
+    for name in Transition._fields[:7]:
+        leaf, restored = getattr(steps, name), getattr(back, name)
         assert restored.dtype == leaf.dtype
         if name == "done":
             assert not np.any(restored)

@@ -194,7 +194,7 @@ class Config:
         for name in ("lr", "temperature"):
             if not 0 < values[name] < math.inf:
                 raise UsageError(f"{_flag(name)} must be above 0, not {values[name]:g}.")
-        for name in ("gamma", "tau"):
+        for name in ("gamma", "tau", "priority_exponent", "priority_beta"):
             if not 0 <= values[name] <= 1:
                 raise UsageError(f"{_flag(name)} must be from 0 to 1, not {values[name]:g}.")
         if t.update_every % t.num_envs:

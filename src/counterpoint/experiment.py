@@ -23,7 +23,7 @@ from counterpoint.errors import UsageError
 from counterpoint.loop import DEVICES, Loop, Program, Schedule, compile_advance, compile_begin, evaluate
 from counterpoint.policy import Policy, names_of
 from counterpoint.progress import Progress, require_sinks, sinks
-from counterpoint.replay import row_size, uniform
+from counterpoint.replay import Memory, prioritised, row_size, uniform
 from counterpoint.runs import Run, Saver, Segment
 from counterpoint.tables import write_whole
 from counterpoint.types import Spec
@@ -109,7 +109,7 @@ def build(config: Config) -> Program:
     return Program(
         env=env,
         algo=algo,
-        memory=uniform(spec, capacity, t.batch_size // split, per_add, batches),
+        memory=memory_of(config.learning, spec, capacity, t.batch_size // split, per_add, batches),
         schedule=schedule,
         num_seeds=t.num_seeds,
         num_devices=t.devices,
@@ -132,6 +132,13 @@ class Clock(NamedTuple):
     """Wall time spent training so far."""
     fresh: bool
     """The window was reported: empty it before going on."""
+
+
+def memory_of(learning: maddpg.Config, *sizes: Any) -> Memory:
+    """The replay that the settings ask for."""
+    if learning.replay == "uniform":
+        return uniform(*sizes)
+    return prioritised(*sizes, exponent=learning.priority_exponent, beta=learning.priority_beta)
 
 
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:

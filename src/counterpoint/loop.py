@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from counterpoint.actions import to_world
-from counterpoint.algos.base import Agents, Algorithm, Metrics
+from counterpoint.algos.base import TD_ERRORS, Agents, Algorithm, Metrics
 from counterpoint.ops import tree_select
 from counterpoint.replay import Memory
 from counterpoint.rollout import Finished, Worlds, rollout, start
@@ -85,6 +85,8 @@ class Pieces(NamedTuple):
     add: Callable[[Any, Transition], Any]
     sample: Callable[[Any, Key], Transition]
     update: Callable[[Agents, Transition, Key], tuple[Agents, Metrics]]
+    feedback: Callable[[Any, Array, Array], Any]
+    """Only if the update returns TD errors."""
 
 
 def pieces(program: Program) -> Pieces:
@@ -95,6 +97,7 @@ def pieces(program: Program) -> Pieces:
         add=memory.add,
         sample=memory.sample,
         update=algo.update,
+        feedback=memory.feedback,
     )
 
 
@@ -102,7 +105,13 @@ def pieces(program: Program) -> Pieces:
 def compiled_pieces(program: Program) -> Pieces:
     """The pieces of a program, each compiled by itself."""
     parts = pieces(program)
-    return Pieces(jax.jit(parts.rollout), jax.jit(parts.add, donate_argnums=0), jax.jit(parts.sample), jax.jit(parts.update))
+    return Pieces(
+        rollout=jax.jit(parts.rollout),
+        add=jax.jit(parts.add, donate_argnums=0),
+        sample=jax.jit(parts.sample),
+        update=jax.jit(parts.update),
+        feedback=jax.jit(parts.feedback, donate_argnums=0),
+    )
 
 
 def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
@@ -118,7 +127,11 @@ def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
     if learn:
         for key_update in jax.random.split(key_learn, schedule.updates):
             key_sample, key_noise = jax.random.split(key_update)
-            agents, metrics = parts.update(agents, parts.sample(replay, key_sample), key_noise)
+            batch = parts.sample(replay, key_sample)
+            agents, metrics = parts.update(agents, batch, key_noise)
+            errors = metrics.pop(TD_ERRORS, None)
+            if errors is not None:
+                replay = parts.feedback(replay, batch.index, errors)
             window = window._replace(updates=window.updates + 1, metrics=jax.tree.map(jnp.add, window.metrics, metrics))
     return Loop(
         agents=agents,

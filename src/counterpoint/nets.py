@@ -1,32 +1,59 @@
 """Multi-layer perceptrons as plain arrays, initialised with the true fan-in of a padded network."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from counterpoint.ops import polyak
 from counterpoint.types import Key
+
+Normalise = Literal["none", "layer", "batch"]
+
+AVERAGE_RATE = 0.1
+"""How far a running average moves towards each minibatch."""
+
+
+class Norm(NamedTuple):
+    """Normalises a hidden layer's product, before the bias: over its units, or over the batch if there are averages."""
+
+    scale: Float[Array, "*n H"]
+    mean: Float[Array, "*n H"] | None = None
+    """Running averages: what acting and targets use. No loss depends on them, so no optimiser moves them."""
+    variance: Float[Array, "*n H"] | None = None
 
 
 class Layer(NamedTuple):
-    """An affine map."""
+    """An affine map, perhaps with its product normalised."""
 
     weight: Float[Array, "*n I H"]
     bias: Float[Array, "*n H"]
+    norm: Norm | None = None
 
 
 Params = tuple[Layer, ...]
 
 
-def init_mlp(key: Key, inputs: Float[Array, " I"], hidden: tuple[int, ...], outputs: Float[Array, " H"]) -> Params:
+def init_mlp(
+    key: Key, inputs: Float[Array, " I"], hidden: tuple[int, ...], outputs: Float[Array, " H"], norm: Normalise = "none"
+) -> Params:
     """Glorot-uniform weights and zero biases; `inputs` and `outputs` are 1 where real and 0 where padded.
 
     Padded rows and columns are zero and, receiving zero gradients, stay zero: the network is exactly the un-padded one.
     """
     masks = [inputs, *(jnp.ones(size) for size in hidden), outputs]
     keys = jax.random.split(key, len(masks) - 1)
-    return tuple(_init_layer(k, a, b) for k, a, b in zip(keys, masks[:-1], masks[1:], strict=True))
+    layers = [_init_layer(k, a, b) for k, a, b in zip(keys, masks[:-1], masks[1:], strict=True)]
+    return (*(layer._replace(norm=_init_norm(norm, layer.bias)) for layer in layers[:-1]), layers[-1])
+
+
+def _init_norm(kind: Normalise, units: Float[Array, " H"]) -> Norm | None:
+    if kind == "none":
+        return None
+    averages = (jnp.zeros_like(units), jnp.ones_like(units)) if kind == "batch" else ()
+    return Norm(jnp.ones_like(units), *averages)
 
 
 def _init_layer(key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"]) -> Layer:
@@ -35,17 +62,53 @@ def _init_layer(key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"
     return Layer(weight=weight * inputs[:, None] * outputs[None, :], bias=jnp.zeros(outputs.size))
 
 
-def mlp(params: Params, x: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
+def mlp(params: Params, x: Float[Array, "*b I"], learning: bool = False) -> Float[Array, "*b H"]:
     """The network's output: ReLU between layers, nothing after the last."""
-    return mlp_from_first(params, x @ params[0].weight)
+    return mlp_from_first(params, x @ params[0].weight, learning)
 
 
-def mlp_from_first(params: Params, product: Float[Array, "*b H"]) -> Float[Array, "*b A"]:
-    """The network's output given its first matrix product, so that callers can share or amend that product."""
-    x = _add(product, params[0].bias)
+def mlp_from_first(params: Params, product: Float[Array, "*b H"], learning: bool = False) -> Float[Array, "*b A"]:
+    """The network's output given its first matrix product, so that callers can share or amend that product.
+
+    When learning, batch normalisation takes the statistics of this very batch; otherwise its running averages.
+    """
+    x = _add(_normalised(params[0].norm, product, learning), params[0].bias)
     for layer in params[1:]:
-        x = _add(jax.nn.relu(x) @ layer.weight, layer.bias)
+        x = _add(_normalised(layer.norm, jax.nn.relu(x) @ layer.weight, learning), layer.bias)
     return x
+
+
+def move_averages(params: Params, x: Float[Array, "*b I"], mean_over: Callable[[Any], Any]) -> Params:
+    """The network with its running averages moved towards the statistics of a batch, if it keeps any.
+
+    `mean_over` averages over the devices that share the batch, so that they agree.
+    """
+    moved = []
+    for layer in params[:-1]:
+        if layer.norm is None or layer.norm.mean is None:
+            return params
+        product = x @ layer.weight
+        seen = layer.norm._replace(**dict(zip(("mean", "variance"), mean_over(_moments(product)), strict=True)))
+        moved.append(layer._replace(norm=polyak(layer.norm, seen, AVERAGE_RATE)))
+        x = jax.nn.relu(_add(_normalised(layer.norm, product, learning=True), layer.bias))
+    return (*moved, params[-1])
+
+
+def _moments(product: Float[Array, "*b H"]) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
+    """Each unit's mean and variance over the batch."""
+    batch = tuple(range(product.ndim - 1))
+    return jnp.mean(product, axis=batch), jnp.var(product, axis=batch)
+
+
+def _normalised(norm: Norm | None, product: Float[Array, "*b H"], learning: bool) -> Float[Array, "*b H"]:
+    if norm is None:
+        return product
+    if norm.mean is None or norm.variance is None:
+        mean, variance = jnp.mean(product, axis=-1, keepdims=True), jnp.var(product, axis=-1, keepdims=True)
+    else:
+        mean, variance = _moments(product) if learning else (norm.mean, norm.variance)
+    mean, variance, scale = (jnp.broadcast_to(part, product.shape) for part in (mean, variance, norm.scale))
+    return (product - mean) * jax.lax.rsqrt(variance + 1e-5) * scale
 
 
 def _add(product: Float[Array, "*b H"], bias: Float[Array, " H"]) -> Float[Array, "*b H"]:

@@ -1,6 +1,6 @@
 """The arithmetic that learners share."""
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,25 @@ def td_target(
 ) -> Float[Array, "*b"]:
     """r + γ V(s'), and r alone where the game ended. A time limit does not end the game."""
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
+
+
+class Moments(NamedTuple):
+    """Count, mean and variance of all numbers seen so far."""
+
+    count: Float[Array, "*n"]
+    mean: Float[Array, "*n"]
+    variance: Float[Array, "*n"]
+
+
+def add_moments(moments: Moments, count: Float[Array, ""], mean: Float[Array, ""], variance: Float[Array, ""]) -> Moments:
+    """The moments with a further group of numbers, given by its own (Chan et al. 1983)."""
+    total = moments.count + count
+    share, gap = count / jnp.maximum(total, 1e-6), mean - moments.mean
+    return Moments(
+        count=total,
+        mean=moments.mean + share * gap,
+        variance=(1 - share) * moments.variance + share * variance + share * (1 - share) * gap**2,
+    )
 
 
 def polyak(target: Tree, online: Tree, tau: float) -> Tree:

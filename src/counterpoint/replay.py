@@ -1,6 +1,7 @@
 """Memories of the loop: what is added after a rollout and what an update is given.
 
 `uniform` is a ring of packed rows, one float32 row per transition, so that adding is one slice and sampling one gather.
+`prioritised` is the same ring, drawn from in proportion to priorities (Schaul et al. 2016, arXiv:1511.05952, Section 3.3).
 """
 
 from collections.abc import Callable
@@ -22,6 +23,8 @@ class Memory(NamedTuple):
     sample: Callable[[Any, Key], Transition]
     split: Callable[[Any, Any], Any]
     """(keep, split) → for each field of the state, whether devices that share a run hold it all or a part each."""
+    feedback: Callable[[Any, Int[Array, "..."], Float[Array, "..."]], Any] = lambda state, index, errors: state
+    """(state, the batch's index, its absolute TD errors) → the state that has learnt what to draw more often."""
 
 
 class Ring(NamedTuple):
@@ -83,3 +86,92 @@ def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batche
         return unpack(spec, ring.rows.at[index].get(mode="promise_in_bounds"))
 
     return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))
+
+
+SMALLEST_ERROR = 1e-6
+"""Added to every TD error, so that no transition is lost for ever."""
+
+
+class PriorityRing(NamedTuple):
+    """The last transitions and how likely each is to be drawn."""
+
+    rows: Float[Array, "C D"]
+    added: Int[Array, ""]
+    tree: Float[Array, " W"]
+    """Node n is the sum of nodes 2n and 2n + 1, node 1 of all; the second half are the priorities, zero where nothing is."""
+    largest: Float[Array, " 1"]
+    """The largest priority ever given: what a new transition gets. An axis of one, which devices can share out."""
+
+
+def prioritised(
+    spec: Spec,
+    capacity: int,
+    batch_size: int,
+    per_add: int,
+    num_batches: int = 1,
+    exponent: float = 0.6,
+    beta: float = 0.4,
+) -> Memory:
+    """A ring sampled with chances P(i) = p_i / Σ p, where p_i = (|TD error| + ε)^exponent; samples weigh (count · P(i))^−beta.
+
+    Draws are independent; the paper takes one from each of B equal parts of the sum. Scaling weights by their maximum is left
+    to the learner, who knows all of a minibatch that devices share.
+    """
+    ring = uniform(spec, capacity, batch_size, per_add, num_batches)
+    shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
+    depth = max(capacity - 1, 1).bit_length()
+    first_leaf = 2**depth
+
+    def init() -> PriorityRing:
+        return PriorityRing(*ring.init(), tree=jnp.zeros(2 * first_leaf), largest=jnp.ones(1))
+
+    def add(state: PriorityRing, steps: Transition) -> PriorityRing:
+        rows, added = ring.add(Ring(state.rows, state.added), steps)
+        index = state.added % capacity + jnp.arange(per_add)
+        tree = _put(state.tree, depth, index, jnp.broadcast_to(state.largest, index.shape))
+        return state._replace(rows=rows, added=added, tree=tree)
+
+    def sample(state: PriorityRing, key: Key) -> Transition:
+        index = _draw(state.tree, depth, shape, key)
+        chance = state.tree[first_leaf + index] / state.tree[1]
+        count = jnp.minimum(state.added, capacity)
+        batch = unpack(spec, state.rows.at[index].get(mode="promise_in_bounds"))
+        return batch._replace(weight=(count * chance) ** -beta, index=index)
+
+    def feedback(state: PriorityRing, index: Int[Array, "*b"], errors: Float[Array, "*b"]) -> PriorityRing:
+        priority = ((errors + SMALLEST_ERROR) ** exponent).ravel()
+        tree = _put(state.tree, depth, index.ravel(), priority)
+        return state._replace(tree=tree, largest=jnp.maximum(state.largest, jnp.max(priority)))
+
+    return Memory(
+        init=init,
+        add=add,
+        sample=sample,
+        split=lambda keep, split: PriorityRing(rows=split, added=keep, tree=split, largest=split),
+        feedback=feedback,
+    )
+
+
+def _put(tree: Float[Array, " W"], depth: int, index: Int[Array, " B"], priority: Float[Array, " B"]) -> Float[Array, " W"]:
+    """The tree with new priorities; where an index comes twice, with the larger one, in whatever order they are written."""
+    node = index + 2**depth
+    tree = tree.at[node].set(0.0).at[node].max(priority)
+
+    def climb(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        tree, node = carry
+        node = node // 2
+        return tree.at[node].set(jnp.sum(tree.reshape(-1, 2)[node], axis=1)), node  # summed anew: rounding cannot pile up
+
+    return jax.lax.fori_loop(0, depth, climb, (tree, node))[0]
+
+
+def _draw(tree: Float[Array, " W"], depth: int, shape: tuple[int, ...], key: Key) -> Int[Array, "*b"]:
+    """Independent leaves with chances in proportion to their priorities; never one of priority zero."""
+
+    # A fresh number at each fork: one for the whole way down would have too few bits to tell a million leaves apart.
+    def descend(level: jax.Array, node: jax.Array) -> jax.Array:
+        left, right = jnp.moveaxis(tree.reshape(-1, 2)[node], -1, 0)
+        chance = jax.random.uniform(jax.random.fold_in(key, level), shape)
+        return 2 * node + ((right > 0) & (chance * (left + right) >= left))
+
+    return jax.lax.fori_loop(0, depth, descend, jnp.ones(shape, jnp.int32)) - 2**depth

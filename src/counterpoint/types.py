@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.errors import UsageError
 from counterpoint.picture import Picture
@@ -113,6 +113,10 @@ class Transition(NamedTuple):
     """False where the agent had finished before this step: nothing to learn from."""
     done: Bool[Array, "*b"]
     """The episode ended with this step, for whatever reason."""
+    weight: Float[Array, "*b"] | None = None
+    """How much the sample counts, if the memory does not draw all with the same chance."""
+    index: Int[Array, "*b"] | None = None
+    """Where such a memory keeps it."""
 
 
 State = Any

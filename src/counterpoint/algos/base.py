@@ -13,6 +13,10 @@ Metrics = dict[str, Float[Array, " N"]]
 """Figures of an update by name, one number per agent."""
 
 
+TD_ERRORS = "td_errors"
+"""Beside the metrics of an update whose batch has weights: how wrong the critics were about each sample, in its shape."""
+
+
 class Algorithm(NamedTuple):
     """An algorithm bound to its settings and a spec."""
 

@@ -12,6 +12,7 @@ Differs from the authors' code by default: all agents learn from one snapshot an
 each its own sample); `--minibatch per-agent --order sequential` is theirs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,9 +23,9 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from counterpoint.actions import Heads, gumbel, heads_of, relaxed, sampled
-from counterpoint.algos.base import Algorithm, Carry, Metrics
-from counterpoint.nets import Params, init_mlp, mlp, mlp_from_first
-from counterpoint.ops import clip_by_norm, polyak, td_target
+from counterpoint.algos.base import TD_ERRORS, Algorithm, Carry, Metrics
+from counterpoint.nets import Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages
+from counterpoint.ops import Moments, add_moments, clip_by_norm, polyak, td_target
 from counterpoint.types import Key, Spec, Transition
 
 
@@ -68,6 +69,16 @@ class Config:
     """And after `noise_steps`."""
     noise_steps: int = 500_000
     """World steps over which it decays, linearly."""
+    norm: Normalise = "none"
+    """Normalise the hidden layers of actors and critics, over their units or over the minibatch."""
+    standardise_rewards: bool = False
+    """Learn from rewards shifted and scaled to mean 0 and variance 1, per agent, by all replayed so far."""
+    replay: Literal["uniform", "prioritised"] = "uniform"
+    """Draw all transitions alike, or more often those whose values are most wrong."""
+    priority_exponent: float = 0.6
+    """Of the TD error in the chance to be drawn, if prioritised (0: uniform)."""
+    priority_beta: float = 0.4
+    """How far the critics' loss makes up for drawing unevenly, if prioritised (1: wholly)."""
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -83,6 +94,8 @@ class Agent(NamedTuple):
     target_critic: Params
     actor_opt: optax.OptState
     critic_opt: optax.OptState
+    rewards: Moments | None = None
+    """Of the replayed rewards, if they are standardised."""
 
 
 class Problem(NamedTuple):
@@ -110,16 +123,16 @@ def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
     return np.concatenate([obs.reshape(n, -1), action.reshape(n, -1)], axis=1).astype(np.float32)
 
 
-def value(critic: Params, product: Float[Array, "B H"]) -> Float[Array, " B"]:
+def value(critic: Params, product: Float[Array, "B H"], learning: bool = False) -> Float[Array, " B"]:
     """Q, given the critic's first matrix product."""
-    return mlp_from_first(critic, product)[:, 0]
+    return mlp_from_first(critic, product, learning)[:, 0]
 
 
 def critic_loss(
     critic: Params, inputs: Float[Array, "B I"], y: Float[Array, " B"], weight: Float[Array, " B"]
 ) -> tuple[Float[Array, ""], Float[Array, " B"]]:
     """Mean squared TD error (Eq. 6), and the values."""
-    q = value(critic, inputs @ critic[0].weight)
+    q = value(critic, inputs @ critic[0].weight, learning=True)
     return jnp.mean(weight * (q - y) ** 2), q
 
 
@@ -138,10 +151,10 @@ def actor_loss(
 
     `first` is where the agent's own action begins in the joint vector: only that part of the critic's first product changes.
     """
-    outputs = mlp(actor, mine.obs)
+    outputs = mlp(actor, mine.obs, learning=True)
     action = relaxed(heads, outputs, noise, config.temperature, config.straight_through)
     own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, first, action.shape[1])
-    q = value(critic, inputs @ critic[0].weight + (action - mine.action) @ own_rows)
+    q = value(critic, inputs @ critic[0].weight + (action - mine.action) @ own_rows, learning=True)
     return -jnp.mean(weight * q) + config.logit_cost * jnp.mean(weight[:, None] * outputs**2) / _share(heads)
 
 
@@ -181,21 +194,23 @@ def update_agent(
     next_action = target_actions(config, problem.heads, agents.target_actor, batch.next_obs, key_target)
     next_inputs = joint(batch.next_obs, next_action)
     next_q = value(own.target_critic, next_inputs @ own.target_critic[0].weight)
-    y = td_target(mine.reward, mine.terminated, next_q, config.gamma)
+    rewards = None if own.rewards is None else see_rewards(own.rewards, mine.reward, alive, mean)
+    y = td_target(standardised(rewards, mine.reward), mine.terminated, next_q, config.gamma)
 
     inputs = joint(batch.obs, batch.action)
-    (loss_q, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(own.critic, inputs, y, weight)
+    importance = weight if mine.weight is None else weight * mine.weight / _max_over(problem.axis, mine.weight)
+    critic = move_averages(own.critic, inputs, mean)
+    (loss_q, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(critic, inputs, y, importance)
     if not problem.sees.all():
         seen = jnp.asarray(visible(spec, problem.sees))[i]
         grads = (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
-    critic, critic_opt = _descend(config, config.critic_lr or config.lr, own.critic, mean(grads), own.critic_opt)
+    critic, critic_opt = _descend(config, config.critic_lr or config.lr, critic, mean(grads), own.critic_opt)
 
     first = spec.num_agents * spec.obs_size + i * spec.act_size
     noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
-    loss_p, grads = jax.value_and_grad(actor_loss, argnums=2)(
-        config, heads, own.actor, critic, mine, inputs, first, noise, weight
-    )
-    actor, actor_opt = _descend(config, config.lr, own.actor, mean(grads), own.actor_opt)
+    actor = move_averages(own.actor, mine.obs, mean)
+    loss_p, grads = jax.value_and_grad(actor_loss, argnums=2)(config, heads, actor, critic, mine, inputs, first, noise, weight)
+    actor, actor_opt = _descend(config, config.lr, actor, mean(grads), own.actor_opt)
 
     agent = Agent(
         actor=actor,
@@ -204,14 +219,37 @@ def update_agent(
         target_critic=polyak(own.target_critic, critic, config.tau),
         actor_opt=actor_opt,
         critic_opt=critic_opt,
+        rewards=rewards,
     )
-    figures = (loss_q, loss_p, jnp.mean(q), jnp.mean(y))
-    return agent, mean(dict(zip(METRICS, figures, strict=True)))
+    figures = mean(dict(zip(METRICS, (loss_q, loss_p, jnp.mean(q), jnp.mean(y)), strict=True)))
+    return agent, figures if mine.weight is None else figures | {TD_ERRORS: alive * jnp.abs(q - y)}
+
+
+def see_rewards(
+    moments: Moments, reward: Float[Array, " B"], alive: Float[Array, " B"], mean: Callable[[Array], Array]
+) -> Moments:
+    """The moments after another minibatch; `mean` is over devices."""
+    count = mean(jnp.sum(alive))
+    centre = mean(jnp.sum(alive * reward)) / jnp.maximum(count, 1.0)
+    spread = mean(jnp.sum(alive * (reward - centre) ** 2)) / jnp.maximum(count, 1.0)
+    return add_moments(moments, count, centre, spread)
+
+
+def standardised(moments: Moments | None, reward: Float[Array, " B"]) -> Float[Array, " B"]:
+    """Rewards with mean 0 and variance 1 as far as the moments know, or as they are if there are none."""
+    if moments is None:
+        return reward
+    return (reward - moments.mean) / jnp.maximum(jnp.sqrt(moments.variance), 1e-4)
 
 
 def _mean_over(axis: str | None):
     """The mean over devices that share a minibatch."""
     return (lambda tree: jax.lax.pmean(tree, axis)) if axis else (lambda tree: tree)
+
+
+def _max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
+    """The maximum of a minibatch that devices may share."""
+    return jax.lax.pmax(jnp.max(values), axis) if axis else jnp.max(values)
 
 
 def _descend(config: Config, lr: float, params: Params, grads: Params, opt: optax.OptState) -> tuple[Params, optax.OptState]:
@@ -228,15 +266,18 @@ COLUMNS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=
 
 def update(config: Config, problem: Problem, agents: Agent, batch: Transition, key: Key) -> tuple[Agent, Metrics]:
     """All agents after one update. `batch` is [B, …], or [N, B, …] with one minibatch for each of several agents."""
-    each = jnp.arange(problem.spec.num_agents)
+    each, own_batch = jnp.arange(problem.spec.num_agents), _own_batches(config, problem)
     if config.order == "sequential":
-        return jax.lax.scan(lambda agents, i: _update_in_place(config, problem, agents, batch, i, key), agents, each)
-    own_batch = _own_batches(config, problem)
-    columns = jax.vmap(_column)(batch, each) if own_batch else batch
-    return jax.vmap(
-        lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
-        in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
-    )(agents, columns, batch, each)
+        agents, metrics = jax.lax.scan(lambda agents, i: _update_in_place(config, problem, agents, batch, i, key), agents, each)
+    else:
+        columns = jax.vmap(_column)(batch, each) if own_batch else batch
+        agents, metrics = jax.vmap(
+            lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
+            in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
+        )(agents, columns, batch, each)
+    if TD_ERRORS in metrics and not own_batch:  # one sample of all agents: the mean over those who played
+        metrics[TD_ERRORS] = jnp.sum(metrics[TD_ERRORS], axis=0) / jnp.maximum(jnp.sum(batch.alive, axis=1), 1)
+    return agents, metrics
 
 
 def _own_batches(config: Config, problem: Problem) -> bool:
@@ -265,11 +306,12 @@ def init(config: Config, problem: Problem, key: Key) -> Agent:
 
     def init_agent(key: Key, obs_mask: jax.Array, act_mask: jax.Array, seen: jax.Array) -> Agent:
         key_actor, key_critic = jax.random.split(key)
-        actor = init_mlp(key_actor, obs_mask, config.hidden, act_mask)
-        critic = init_mlp(key_critic, seen, config.hidden, jnp.ones(1))
+        actor = init_mlp(key_actor, obs_mask, config.hidden, act_mask, config.norm)
+        critic = init_mlp(key_critic, seen, config.hidden, jnp.ones(1), config.norm)
         copy = jax.tree.map(jnp.copy, (actor, critic))
         adam = optax.adam(config.lr)
-        return Agent(actor, critic, *copy, actor_opt=adam.init(actor), critic_opt=adam.init(critic))
+        rewards = Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(())) if config.standardise_rewards else None
+        return Agent(actor, critic, *copy, actor_opt=adam.init(actor), critic_opt=adam.init(critic), rewards=rewards)
 
     masks = (spec.obs_mask, spec.act_mask, visible(spec, problem.sees))
     return jax.vmap(init_agent)(jax.random.split(key, spec.num_agents), *(jnp.asarray(mask, jnp.float32) for mask in masks))
