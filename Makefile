@@ -24,6 +24,10 @@ test-slow: $(VENV)/ready    ## learning tests that take minutes
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/results.py $(ARGS)
 
+bench: $(VENV)/ready $(VENV)-bench/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine
+	$(BIN)/python benchmarks/worlds.py
+	$(BIN)/python benchmarks/training.py $(ARGS)
+
 docs: $(VENV)/ready         ## these pages as a site in site/
 	$(BIN)/mkdocs build --strict --quiet
 
@@ -35,5 +39,10 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)-bench/ready: benchmarks/requirements.txt
+	test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist site
+	rm -rf $(VENV) $(VENV)-bench build dist site
