@@ -209,8 +209,9 @@ def test_defaults_are_those_the_pages_name():
     page = TEXT["docs/algorithms/maddpg.md"]
     assert f"width {learning.num_units}, Adam with step {learning.lr:g}, γ {learning.gamma:g}, τ {learning.tau:g}" in page
     assert f"batch {training.batch_size}, an update every {training.update_every} steps" in page
-    assert "authors-spread" in configs.PRESETS
-    assert "authors-speaker" in configs.PRESETS
+    demo, (told,) = configs.preset("demo"), re.findall(r"trains the demo \((\w+)\)", TEXT["README.md"])
+    assert (demo.world.scenario, demo.name) == (told, "demo")
+    assert {"authors-spread", "authors-speaker"} <= set(configs.PRESETS)
 
 
 def test_constraints_are_plain_pins():
