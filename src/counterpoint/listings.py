@@ -58,4 +58,4 @@ def plot_runs(paths: Sequence[str], out: str, column: str) -> None:
         raise UsageError("name at least one run to plot; `counterpoint runs` lists them.")
     table = {Path(path).name: runs.open_run(path).rows() for path in paths}
     plots.compare(table, out, column=column or "team/good")
-    print(f"{len(table)} runs → {out}")
+    print(f"{len(table)} run{'s' * (len(table) > 1)} → {out}")
