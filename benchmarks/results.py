@@ -141,10 +141,9 @@ def report() -> None:
         line("simple_speaker_listener, independent DDPG, 60 000", "speaker-ddpg", "≈ −29"),
     ]
     header = ["experiment", "seeds", "mean", "95 % interval", "IQM", "worst … best", "published"]
-    ahead = _curve_against(spread)
     text = TEMPLATE.format(
         table=tables.markdown_table(header, [row for row in table if row]),
-        ahead=ahead,
+        ahead=_curve_against(spread),
         solved=_solved("speaker-maddpg"),
         solved_tuned=_solved("speaker-tuned"),
         curves="\n".join(f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if (TABLES / f"{e.name}.png").exists()),
@@ -152,19 +151,27 @@ def report() -> None:
     Path("docs/results.md").write_text(text, encoding="utf-8")
 
 
+NOT_YET = "not measured yet"
+
+
 def _solved(experiment: str) -> str:
     values = list(finals(rows_of(experiment), "team/good").values())
-    best = f", the best at {max(values):.1f}" if values else ""
-    return f"{sum(value > -20 for value in values)} of {len(values)} seeds end above −20{best}"
+    if not values:
+        return NOT_YET
+    return f"{sum(value > -20 for value in values)} of {len(values)} seeds end above −20, the best at −{-max(values):.1f}"
 
 
 def _curve_against(rows: list[dict[str, Any]]) -> str:
     """How our mean compares with the authors' run over its 20 reports."""
+    if not rows:
+        return NOT_YET
     better = 0
     for i, theirs in enumerate(PUBLISHED_SPREAD):
         ours = [row["team/good"] for row in rows if row["episode"] == 1000 * (i + 1)]
         better += bool(ours) and float(np.mean(ours)) >= theirs / 3
-    return f"{better} of {len(PUBLISHED_SPREAD)}"
+    return (
+        f"our mean over seeds is at least as good as the authors' run at {better} of its first {len(PUBLISHED_SPREAD)} reports"
+    )
 
 
 TEMPLATE = """# Results
@@ -177,8 +184,7 @@ of the mean over seeds.
 {table}
 ## Cooperative navigation
 
-Authors' settings, openai flavour. Our mean over seeds is at least as good as the authors' run at {ahead} of its first twenty
-reports.
+Authors' settings, openai flavour: {ahead}.
 
 ![simple_spread](results/spread.png)
 
@@ -187,11 +193,16 @@ reports.
 Authors' settings: {solved}. Tuned preset: {solved_tuned}. Above −28.6 the listener has learnt something from the speaker (going
 to the centroid without a word gives −28.6); the optimum is about −14.4.
 
+With the authors' step size of 0.01 more of our seeds stay at the centroid than the two of ten that are reported for their code. The
+order of updates, the minibatch (`--order sequential --minibatch per-agent`), the random generator and freshly drawn targets make
+no difference that a few seeds could show; the step size does: `--preset authors-speaker --lr 3e-3` lets seeds talk that
+otherwise stay mute. The tuned preset takes four small steps (256 transitions, step size 0.001) where the authors take one large one.
+
 ![simple_speaker_listener](results/speaker.png)
 
 ## The other scenarios
 
-MADDPG with the authors' settings, mpe2 flavour, 15 000 episodes, two seeds each.
+MADDPG with the authors' settings, mpe2 flavour, 15 000 episodes, two seeds each; those not shown are not measured yet.
 
 {curves}"""
 
