@@ -193,10 +193,11 @@ Authors' settings, openai flavour: {ahead}.
 Authors' settings: {solved}. Tuned preset: {solved_tuned}. Above −28.6 the listener has learnt something from the speaker (going
 to the centroid without a word gives −28.6); the optimum is about −14.4.
 
-With the authors' step size of 0.01 more of our seeds stay at the centroid than the two of ten that are reported for their code. The
-order of updates, the minibatch (`--order sequential --minibatch per-agent`), the random generator and freshly drawn targets make
-no difference that a few seeds could show; the step size does: `--preset authors-speaker --lr 3e-3` lets seeds talk that
-otherwise stay mute. The tuned preset takes four small steps (256 transitions, step size 0.001) where the authors take one large one.
+With the authors' step size of 0.01 more of our seeds stay at the centroid than the two of ten that are reported for their
+code. The order of updates, the minibatch (`--order sequential --minibatch per-agent`), the random generator and freshly
+drawn targets make no difference that a few seeds could show; the step size does: `--preset authors-speaker --lr 3e-3` lets
+seeds talk that otherwise stay mute. The tuned preset takes four small steps (256 transitions, step size 0.001) where the
+authors take one large one.
 
 ![simple_speaker_listener](results/speaker.png)
 
