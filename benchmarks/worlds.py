@@ -2,9 +2,11 @@
 
 All three reset by themselves, draw uniform integer actions and compute every observation and reward (they are summed, so
 that no compiler can leave them out). Repetitions are interleaved; the table shows the best and the median of each.
+`worlds.py PART …` runs only those parts: numbers of worlds, and `agents`.
 """
 
 import statistics
+import sys
 import time
 from typing import Any, NamedTuple
 
@@ -24,8 +26,10 @@ from counterpoint.types import Env
 REPEATS = 5
 STEPS = {1: (100_000, 15_000), 16: (40_000, 4_000), 256: (4_000, 200), 4096: (250, 25)}
 """Width → steps per repetition of ours and of JaxMARL: a quarter of a second or so."""
-AGENTS = {3: 4_000, 10: 1_000, 30: 150, 100: 10}
-"""Agents → steps per repetition at width 256."""
+AGENTS = {3: 20_000, 10: 1_500, 30: 100, 100: 5}
+"""Agents → steps per repetition."""
+WIDTH = 16
+"""Worlds while agents grow."""
 
 
 def random_policy(env: Env) -> Algorithm:
@@ -70,7 +74,7 @@ def ours(agents: int, width: int, steps: int) -> Ours:
     return Ours(compiled, worlds, time.perf_counter() - began)
 
 
-def mpe2_rate(steps: int = 1_000) -> float:
+def mpe2_rate(steps: int = 500) -> float:
     """mpe2's steps per second in a plain loop."""
     env, rng, total = simple_spread_v3.parallel_env(N=3, max_cycles=25), np.random.default_rng(0), 0.0
     env.reset(seed=0)
@@ -88,45 +92,47 @@ def best_median(rates: list[float]) -> str:
     return f"{max(rates):,.0f} ({statistics.median(rates):,.0f})"
 
 
-def compare() -> None:
+def compare(widths: list[int]) -> None:
     """The table of widths."""
-    programs = {width: ours(3, width, steps[0]) for width, steps in STEPS.items()}
-    rates: dict[tuple[str, int], list[float]] = {(who, width): [] for who in ("ours", "theirs") for width in STEPS}
-    plain: list[float] = []
+    rows = []
     with probe.start("jaxmarl_probe.py") as jaxmarl:
-        for repeat in range(REPEATS + 1):
-            for width, (steps, their_steps) in STEPS.items():
-                mine = programs[width].seconds()
+        for width in widths:
+            steps, their_steps = STEPS[width]
+            program = ours(3, width, steps)
+            mine, theirs, plain = [], [], []
+            for repeat in range(REPEATS + 1):
+                seconds = program.seconds()
                 answer = jaxmarl.ask(agents=3, width=width, steps=their_steps)
                 if repeat:  # the first round warms up
-                    rates["ours", width].append(width * steps / mine)
-                    rates["theirs", width].append(width * their_steps / answer["seconds"])
-            plain.append(mpe2_rate())
+                    mine.append(width * steps / seconds)
+                    theirs.append(width * their_steps / answer["seconds"])
+                    plain.append(mpe2_rate())
+            ratio = f"{max(mine) / max(theirs):.1f} ({statistics.median(mine) / statistics.median(theirs):.1f})"
+            compiling = (f"{program.compile_seconds:.2f}", f"{answer['compile_seconds']:.2f}")
+            faster = f"{max(mine) / max(plain):,.0f}"
+            rows.append([f"{width}", *map(best_median, (mine, theirs, plain)), ratio, faster, *compiling])
     print("\nsimple_spread, 3 agents, random policy: world steps per second, best (median)\n")
-    header = ["worlds", "counterpoint", "JaxMARL 0.2.0", "mpe2 1.1.1, one by one", "× JaxMARL", "× mpe2", "compile, s"]
-    rows = []
-    for width in STEPS:
-        mine, theirs = rates["ours", width], rates["theirs", width]
-        ratio = f"{max(mine) / max(theirs):.1f} ({statistics.median(mine) / statistics.median(theirs):.1f})"
-        faster = f"{max(mine) / max(plain):,.0f}"
-        seconds = f"{programs[width].compile_seconds:.2f}"
-        rows.append([f"{width}", best_median(mine), best_median(theirs), best_median(plain), ratio, faster, seconds])
-    print(markdown_table(header, rows))
+    header = ["worlds", "counterpoint", "JaxMARL 0.2.0", "mpe2 1.1.1, one by one", "× JaxMARL", "× mpe2"]
+    print(markdown_table([*header, "compile, s", "JaxMARL's, s"], rows))
 
 
 def growth() -> None:
     """The table of agents."""
-    print("\nsimple_spread at 256 worlds: how cost grows with agents\n")
+    print(f"\nsimple_spread at {WIDTH} worlds: how cost grows with agents\n")
     rows, first = [], 0.0
     for agents, steps in AGENTS.items():
-        program = ours(agents, 256, steps)
+        program = ours(agents, WIDTH, steps)
         best = min(program.seconds() for _ in range(REPEATS))
-        cost = 1e6 * best / (256 * steps)
+        cost = 1e6 * best / (WIDTH * steps)
         first = first or cost
         rows.append([f"{agents}", f"{1e6 / cost:,.0f}", f"{cost:.2f}", f"{cost / first:.1f}", f"{program.compile_seconds:.2f}"])
     print(markdown_table(["agents", "world steps/s", "µs per world step", "× 3 agents", "compile, s"], rows))
 
 
 if __name__ == "__main__":
-    compare()
-    growth()
+    parts = sys.argv[1:] or [*map(str, STEPS), "agents"]
+    widths = [int(part) for part in parts if part != "agents"]
+    if widths:
+        compare(widths)
+    if "agents" in parts:
+        growth()
