@@ -50,9 +50,7 @@ def prepare_jax(num_devices: int) -> int:
         jax.config.update("jax_num_cpu_devices", wanted)
     present = len(jax.devices())
     if num_devices > present:
-        raise UsageError(
-            f"--devices {num_devices}: there is only {present}; start a new process or choose --devices {present}."
-        )
+        raise UsageError(f"--devices {num_devices} is more than there are: start a new process or choose --devices {present}.")
     if num_devices == 0 and jax.default_backend() != "cpu":
         return 1
     return min(wanted, present)
@@ -109,7 +107,9 @@ def build(config: Config) -> Program:
     return Program(
         env=env,
         algo=algo,
-        memory=memory_of(config.learning, spec, capacity, t.batch_size // split, per_add, batches),
+        memory=memory_of(
+            config.learning, t.buffer_size // split + per_add, spec, capacity, t.batch_size // split, per_add, batches
+        ),
         schedule=schedule,
         num_seeds=t.num_seeds,
         num_devices=t.devices,
@@ -134,11 +134,11 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def memory_of(learning: maddpg.Config, *sizes: Any) -> Memory:
+def memory_of(learning: maddpg.Config, room: int, *sizes: Any) -> Memory:
     """The replay that the settings ask for."""
     if learning.replay == "uniform":
         return uniform(*sizes)
-    return prioritised(*sizes, exponent=learning.priority_exponent, beta=learning.priority_beta)
+    return prioritised(*sizes, exponent=learning.priority_exponent, beta=learning.priority_beta, room=room)
 
 
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:

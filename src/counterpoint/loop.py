@@ -281,7 +281,7 @@ def evaluate(env: Env, algo: Algorithm, agents: Agents, key: Key, num_episodes: 
         worlds, live, figures = carry
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
         if explore:
-            action, memory = algo.act(agents, worlds.carry, worlds.obs, key_act, LATE)
+            action, memory = algo.act(agents, worlds.carry, worlds.obs, key_act, jnp.asarray(LATE))
         else:
             action, memory = algo.greedy(agents, worlds.carry, worlds.obs)
         state, result = jax.vmap(env.step)(jax.random.split(key_step, num_episodes), worlds.state, to_world(env.spec, action))

@@ -28,7 +28,7 @@ class Policy:
         self._key = random.key(seed)
         self._calls = 0
         self._greedy = jax.jit(lambda agents, carry, obs: algo.greedy(agents, carry, obs))
-        self._explore = jax.jit(lambda agents, carry, obs, key: algo.act(agents, carry, obs, key, LATE))
+        self._explore = jax.jit(lambda agents, carry, obs, key: algo.act(agents, carry, obs, key, jnp.asarray(LATE)))
         self._carry = self._begin()
 
     def _begin(self) -> Any:
@@ -97,7 +97,7 @@ def _trace(env: Env, algo: Algorithm, agents: Agents, key: jax.Array, explore: b
         state, obs, carry, over = now
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
         if explore:
-            action, carry = algo.act(agents, carry, obs[None], key_act, LATE)
+            action, carry = algo.act(agents, carry, obs[None], key_act, jnp.asarray(LATE))
         else:
             action, carry = algo.greedy(agents, carry, obs[None])
         moved, step = env.step(key_step, state, to_world(env.spec, action)[0])
