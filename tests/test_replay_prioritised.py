@@ -151,6 +151,15 @@ def test_a_million_equal_leaves_are_told_apart():
         assert np.sum((counts - expected) ** 2 / expected) < 104  # 0.1 % of 63 degrees of freedom
 
 
+def test_a_ring_that_may_grow_draws_as_the_larger_one_does():
+    """A run made longer goes on with a longer ring: same priorities, same draws."""
+    small, large = (prioritised(SPEC, capacity, BATCH, PER_ADD, room=40) for capacity in (CAPACITY, 40))
+    states = [with_priorities(made, LOPSIDED) for made in (small, large)]
+    np.testing.assert_array_equal(states[0].tree, states[1].tree)
+    one, other = (made.sample(state, random.key(1)) for made, state in zip((small, large), states, strict=True))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
 def test_a_uniform_ring_takes_no_feedback():
     plain = uniform(SPEC, CAPACITY, BATCH, PER_ADD)
     state = plain.add(plain.init(), steps(0))

@@ -111,15 +111,17 @@ def prioritised(
     num_batches: int = 1,
     exponent: float = 0.6,
     beta: float = 0.4,
+    room: int = 0,
 ) -> Memory:
     """A ring sampled with chances P(i) = p_i / Σ p, where p_i = (|TD error| + ε)^exponent; samples weigh (count · P(i))^−beta.
 
     Draws are independent; the paper takes one from each of B equal parts of the sum. Scaling weights by their maximum is left
-    to the learner, who knows all of a minibatch that devices share.
+    to the learner, who knows all of a minibatch that devices share. `room` is the largest capacity with which the run may be
+    taken up again: it decides the tree's size, and so the draws.
     """
     ring = uniform(spec, capacity, batch_size, per_add, num_batches)
     shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
-    depth = max(capacity - 1, 1).bit_length()
+    depth = max(capacity - 1, room - 1, 1).bit_length()
     first_leaf = 2**depth
 
     def init() -> PriorityRing:
