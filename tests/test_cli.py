@@ -54,7 +54,7 @@ REFUSED = {
     "train --num-envs 3": "--num-envs 3 does not divide --update-every 100: choose --update-every 3 or a multiple of it.",
     "train --num-agents 3": "simple always has 1 agent: leave out --num-agents 3.",
     "train --num-adversaries 1": "simple always has 0 adversaries: leave out --num-adversaries 1.",
-    "train --scenario simple_crypto --num-adversaries 2": "simple_crypto always has 1 adversary: leave out --num-adversaries 2.",
+    "train --scenario simple_crypto --num-adversaries 2": "simple_crypto always has 1 adversary: leave out --num-adv",
     "train --scenario simple_tag --num-agents 3": "--num-adversaries 3 leaves no good agent among 3: choose fewer.",
     "train --scenario-args N": "scenario argument 'N' must have the form name=value, such as N=5.",
     "train --scenario-args size=3": "simple has no argument 'size'",
