@@ -192,7 +192,7 @@ def startup() -> None:
             with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout
                 for line in process.stdout:
-                    first = first or (time.perf_counter() - began if line.startswith("episode") else 0.0)
+                    first = first or (time.perf_counter() - began if "%" in line else 0.0)
             rows.append([cache, f"{first:.1f}", f"{time.perf_counter() - began:.1f}"])
     print(markdown_table(["cache", "first line of progress, s", "the whole run, s"], rows))
 
