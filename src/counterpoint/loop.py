@@ -130,7 +130,7 @@ def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
             batch = parts.sample(replay, key_sample)
             agents, metrics = parts.update(agents, batch, key_noise)
             errors = metrics.pop(TD_ERRORS, None)
-            if errors is not None:
+            if errors is not None and batch.index is not None:
                 replay = parts.feedback(replay, batch.index, errors)
             window = window._replace(updates=window.updates + 1, metrics=jax.tree.map(jnp.add, window.metrics, metrics))
     return Loop(

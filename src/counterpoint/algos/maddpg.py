@@ -14,7 +14,7 @@ each its own sample); `--minibatch per-agent --order sequential` is theirs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -252,10 +252,15 @@ def _max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
     return jax.lax.pmax(jnp.max(values), axis) if axis else jnp.max(values)
 
 
+def _adam(lr: float) -> Any:
+    """Adam; typed loosely because optax's annotations do not admit our parameters, a layer's absent norm among them."""
+    return optax.adam(lr)
+
+
 def _descend(config: Config, lr: float, params: Params, grads: Params, opt: optax.OptState) -> tuple[Params, optax.OptState]:
     grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")
-    updates, opt = optax.adam(lr).update(grads, opt)
-    return optax.apply_updates(params, updates), opt  # pyright: ignore[reportReturnType]
+    updates, opt = _adam(lr).update(grads, opt)
+    return jax.tree.map(jnp.add, params, updates), opt
 
 
 METRICS = ("critic_loss", "actor_loss", "q", "td_target")
@@ -309,7 +314,7 @@ def init(config: Config, problem: Problem, key: Key) -> Agent:
         actor = init_mlp(key_actor, obs_mask, config.hidden, act_mask, config.norm)
         critic = init_mlp(key_critic, seen, config.hidden, jnp.ones(1), config.norm)
         copy = jax.tree.map(jnp.copy, (actor, critic))
-        adam = optax.adam(config.lr)
+        adam = _adam(config.lr)
         rewards = Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(())) if config.standardise_rewards else None
         return Agent(actor, critic, *copy, actor_opt=adam.init(actor), critic_opt=adam.init(critic), rewards=rewards)
 
