@@ -151,6 +151,9 @@ ALONE = np.eye(3, dtype=bool)
 TEAMS = np.array([[True, True, False], [True, True, False], [False, False, True]])
 
 
+PER_AGENT = ("obs", "action", "reward", "next_obs", "terminated", "alive")
+
+
 def random_batch(spec, seed, size=16):
     """Transitions [B, …], zero where padded."""
     rng = np.random.default_rng(seed)
@@ -198,13 +201,11 @@ def test_what_is_padded_or_unseen_stays_exactly_zero(team):
 
 def disturbed(batch, j):
     """The batch with everything about agent j changed."""
-    other = random_batch(UNEQUAL, 999)
-    fields = {}
-    for name, field in batch._asdict().items():
-        fields[name] = field.copy()
-        if name != "done":
-            fields[name][:, j] = getattr(other, name)[:, j]
-    return Transition(**fields)
+    other, fields = random_batch(UNEQUAL, 999), {}
+    for name in PER_AGENT:
+        fields[name] = getattr(batch, name).copy()
+        fields[name][:, j] = getattr(other, name)[:, j]
+    return batch._replace(**fields)
 
 
 def test_a_critic_learns_from_those_it_sees_and_nobody_else(team):
@@ -253,10 +254,10 @@ def test_a_wider_stranger_changes_nothing(monkeypatch):
     start = many
     for seed in range(3):
         batch, full = random_batch(UNEQUAL, seed), random_batch(wider, 50 + seed)
-        for name, field in batch._asdict().items():
-            if name != "done":
-                getattr(full, name)[:, :3] = 0
-                getattr(full, name)[(slice(None), slice(0, 3), *map(slice, field.shape[2:]))] = field
+        for name in PER_AGENT:
+            small, large = getattr(batch, name), getattr(full, name)
+            large[:, :3] = 0
+            large[(slice(None), slice(0, 3), *map(slice, small.shape[2:]))] = small
         few, _ = update_few(few, batch, random.key(seed))
         many, _ = update_many(many, full, random.key(seed))
     expected = jax.tree.map(embed, few, many)
