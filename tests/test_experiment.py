@@ -168,7 +168,7 @@ def test_divergence_names_agent_quantity_and_step_and_leaves_a_good_checkpoint(t
     with pytest.raises(experiment.Diverged) as caught:
         experiment.resume(run.path)
     message = str(caught.value)
-    assert "critic" in message
+    assert message.startswith("the actor")
     assert "of agent_0 became infinite or NaN by step 1" in message
     assert "the last checkpoint is still good" in message
     after = run.load()
@@ -265,7 +265,7 @@ def test_resolved_settings_are_complete_and_resolve_to_themselves() -> None:
 
 def test_rows_report_every_agent_team_and_figure() -> None:
     rows = trained_run().rows()
-    assert [row["episode"] for row in rows] == [8, 16, 24, 32, 40, 48]
+    assert [row["episode"] for row in rows] == list(range(4, 49, 4)), "a short run reports ten times at least"
     last = rows[-1]
     for name in ("team/good", "return/agent_0", "eval/team/good", "eval/return/agent_0", "critic_loss/agent_0", "q/agent_0"):
         assert isinstance(last[name], float), name

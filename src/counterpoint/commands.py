@@ -42,7 +42,7 @@ def train(words: list[str]) -> None:
 
 def _option(words: list[str], name: str) -> str:
     """The value of an option that must be known before the others are parsed."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == name:
             return following
         if word.startswith(name + "="):
