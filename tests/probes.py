@@ -124,12 +124,12 @@ class Xor(Probe):
 
 
 class Steering(Reading):
-    """Pays minus the squared distance to half the cue plus one, which lies off the centre of the range."""
+    """Pays minus the squared distance to two plus half the cue; the range reaches it only if scaled and shifted."""
 
-    action_spaces = (Box(1, -1.0, 3.0),)
+    action_spaces = (Box(1, 1.0, 3.0),)
 
     def reward(self, state, action):
-        return -((action[0, 0] - (1.0 + 0.5 * state.cue)) ** 2)
+        return -((action[0, 0] - (2.0 + 0.5 * state.cue)) ** 2)
 
 
 class TwoHeads(Reading):

@@ -115,7 +115,7 @@ def test_two_agents_agree_on_a_parity_only_one_of_them_can_see():
 def test_a_continuous_action_reaches_its_target():
     agents = train(Steering(), iterations=600)
     action = greedy(Steering(), agents, np.array([[[1.0]], [[-1.0]]]))
-    np.testing.assert_allclose(action[:, 0, 0], [1.5, 0.5], atol=0.1)
+    np.testing.assert_allclose(action[:, 0, 0], [2.5, 1.5], atol=0.1)
 
 
 def test_two_heads_learn_side_by_side():
