@@ -110,7 +110,7 @@ class Matching(Reading):
 class Xor(Probe):
     """Pays both agents for a pair of choices whose parity is the cue; only the first agent sees it, the second is blind.
 
-    What the first agent's choice is worth depends wholly on the second's: a critic that sees one of them learns nothing.
+    What either choice is worth depends wholly on the other: only a critic that sees both can tell.
     """
 
     obs_sizes = (2, 1)
