@@ -10,7 +10,7 @@ train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" in
 	$(BIN)/counterpoint train $(ARGS)
 
 test: $(VENV)/ready         ## the fast tests
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/ready        ## format, lint, types, import layers
 	$(BIN)/ruff format --check .

@@ -194,7 +194,7 @@ def test_one_answer_more_never_hurts(name, size, seed):
     assert (np.diff(accepted.astype(int)) >= 0).all()
 
 
-@pytest.mark.parametrize("num_agents", [3, 8, 10, 32, 100])
+@pytest.mark.parametrize("num_agents", [3, 8, 10, 32, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["mds", "systematic", "random_sparse", "cyclic"])
 def test_real_codes_are_well_conditioned_with_all_spares_lost(name, num_agents):
     """1.5 learners per agent; figures known for unvetted codes are up to 9e-3. Small codes: not one bad set."""
