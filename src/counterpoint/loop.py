@@ -14,11 +14,10 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from counterpoint.actions import to_world
 from counterpoint.algos.base import TD_ERRORS, Agents, Algorithm, Metrics
 from counterpoint.ops import tree_select
 from counterpoint.replay import Memory
-from counterpoint.rollout import Finished, Worlds, rollout, start
+from counterpoint.rollout import Finished, Worlds, move, rollout, start
 from counterpoint.types import Env, Key, Transition
 
 DEVICES = "devices"
@@ -284,20 +283,11 @@ def evaluate(env: Env, algo: Algorithm, agents: Agents, key: Key, num_episodes: 
             action, memory = algo.act(agents, worlds.carry, worlds.obs, key_act, jnp.asarray(LATE))
         else:
             action, memory = algo.greedy(agents, worlds.carry, worlds.obs)
-        state, result = jax.vmap(env.step)(jax.random.split(key_step, num_episodes), worlds.state, to_world(env.spec, action))
-        over = result.terminated | result.truncated
-        moved = Worlds(
-            state=state,
-            obs=result.obs,
-            alive=~over,
-            carry=memory,
-            returns=worlds.returns + result.reward,
-            length=worlds.length + 1,
-        )
-        now = jax.vmap(env.metrics)(state)
+        moved, _ = move(env, worlds, action, memory, key_step)
+        now = jax.vmap(env.metrics)(moved.state)
         kept = {name: _reduce(reductions[name], figures[name], now[name], time) for name in reductions}
         worlds, figures = tree_select(live, (moved, kept), (worlds, figures))
-        return (worlds, live & ~jnp.all(over, axis=1), figures), None
+        return (worlds, live & jnp.any(moved.alive, axis=1), figures), None
 
     carry = (worlds, jnp.ones(num_episodes, bool), zero)
     (worlds, _, figures), _ = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))

@@ -4,7 +4,6 @@ An episode is a list of pictures. Bodies that name a `trail` draw their last ste
 nobody is outside. Colours are by role and stay apart for colour-blind readers (after Paul Tol's bright scheme).
 """
 
-import contextlib
 import io
 import math
 import os
@@ -21,6 +20,7 @@ from PIL import Image
 from counterpoint.errors import UsageError
 from counterpoint.marks import Area, Box, Disc, Layer, Mark, Point, Real, Sketch, Stroke, Text, raster, text_width, vector
 from counterpoint.picture import Circle, Line, Picture, Polygon, Shape, Speech
+from counterpoint.tables import write_whole
 
 Rgb = tuple[int, int, int]
 Window = tuple[Real, Real, Real, Real]
@@ -133,10 +133,10 @@ def save(episodes: Sequence[Sequence[Picture]], path: str | Path, fps: Real = 12
         raise UsageError(f"moments must be at least 1, not {moments!r}.")
     episodes = [episode for episode in episodes if episode]
     if suffix == ".mp4":
-        _replace(path, lambda draft: _mp4(draft, episodes, size, fps))
+        write_whole(path, lambda draft: _mp4(draft, episodes, size, fps))
     else:
         content = writers[suffix]()
-        _replace(path, lambda draft: draft.write_bytes(content))
+        write_whole(path, lambda draft: draft.write_bytes(content))
 
 
 # --- From pictures to marks.
@@ -529,18 +529,3 @@ def _mp4(draft: Path, episodes: Sequence[Sequence[Picture]], size: int, fps: Rea
             for episode in frames:
                 for image in [*episode, *episode[-1:] * round(HOLD_SECONDS * fps)]:
                     video.append_data(np.asarray(image))  # pyright: ignore
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a draft beside the path, then put it in place: a reader sees the old file or the whole new one."""
-    draft = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        write(draft)
-        os.replace(draft, path)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path} ({error.strerror or error}): choose a folder that exists and is yours."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()

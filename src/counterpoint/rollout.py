@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from counterpoint.actions import to_world
 from counterpoint.algos.base import Agents, Algorithm, Carry
 from counterpoint.ops import tree_select
-from counterpoint.types import Env, Key, Transition
+from counterpoint.types import Env, Key, Step, Transition
 
 
 class Worlds(NamedTuple):
@@ -46,6 +46,21 @@ def start(env: Env, algo: Algorithm, key: Key, num_envs: int) -> Worlds:
     )
 
 
+def move(env: Env, worlds: Worlds, action: Float[Array, "E N A"], carry: Carry, key: Key) -> tuple[Worlds, Step]:
+    """The worlds after these actions, none of them reset, and what the step returned."""
+    keys = jax.random.split(key, worlds.length.shape[0])
+    state, result = jax.vmap(env.step)(keys, worlds.state, to_world(env.spec, action))
+    moved = Worlds(
+        state=state,
+        obs=result.obs,
+        alive=~(result.terminated | result.truncated),
+        carry=carry,
+        returns=worlds.returns + result.reward,
+        length=worlds.length + 1,
+    )
+    return moved, result
+
+
 def advance(
     env: Env, algo: Algorithm, agents: Agents, worlds: Worlds, key: Key, step: Int[Array, ""]
 ) -> tuple[Worlds, Transition, Float[Array, "E N"], Int[Array, " E"]]:
@@ -53,18 +68,8 @@ def advance(
     num_envs = worlds.length.shape[0]
     key_act, key_step, key_reset = jax.random.split(key, 3)
     action, carry = algo.act(agents, worlds.carry, worlds.obs, key_act, step)
-    keys = jax.random.split(key_step, num_envs)
-    state, result = jax.vmap(env.step)(keys, worlds.state, to_world(env.spec, action))
-    over = result.terminated | result.truncated
-    done = jnp.all(over, axis=1)
-    moved = Worlds(
-        state=state,
-        obs=result.obs,
-        alive=~over,
-        carry=carry,
-        returns=worlds.returns + result.reward,
-        length=worlds.length + 1,
-    )
+    moved, result = move(env, worlds, action, carry, key_step)
+    done = ~jnp.any(moved.alive, axis=1)
     transition = Transition(
         obs=worlds.obs,
         action=action,
