@@ -79,7 +79,6 @@ def _guarded(job: Callable[[Any, Any], object]) -> None:
 
 def play(what: str, policy: str, episodes: int, out: str, seed: int, explore: bool, args: tuple[str, ...]) -> None:
     """`counterpoint play`."""
-    from counterpoint import render
     from counterpoint.envs import WORLDS
     from counterpoint.policy import load, random_team
 
@@ -93,8 +92,8 @@ def play(what: str, policy: str, episodes: int, out: str, seed: int, explore: bo
         team, beside = load(what), str(Path(what) / "play.gif")
         if policy == "random":
             team, explore = random_team(team.env), True
-    films = team.film(episodes, seed, explore)
-    render.save(films, out or beside)
+    if not team.save_film(out or beside, episodes, seed, explore):
+        raise UsageError(f"{team.env.name} cannot draw itself: its factory must take render_mode='rgb_array'.")
     print(f"{episodes} episode{'s' * (episodes > 1)} of {team.env.name} → {out or beside}")
 
 
@@ -102,19 +101,17 @@ def benchmark(run: str, iters: int, folder: str, explore: bool) -> None:
     """`counterpoint benchmark`."""
     import jax
 
-    from counterpoint import random, stats, tables
+    from counterpoint import stats, tables
     from counterpoint.experiment import make_folder
-    from counterpoint.loop import evaluate
     from counterpoint.policy import load
 
     if iters < 1:
         raise UsageError(f"--benchmark-iters must be at least 1, not {iters}.")
     team = load(run)
     batch = max(1, min(1000, iters // team.env.max_steps))
-    play_batch = jax.jit(lambda key: evaluate(team.env, team.algo, team.agents, key, batch, explore))
     steps, parts = 0, []
     while steps < iters:
-        parts.append(jax.device_get(play_batch(jax.random.fold_in(random.key(0), len(parts)))))
+        parts.append(team.evaluate(batch, len(parts), explore))
         steps += int(parts[-1].length.sum())
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     values = {f"return of {agent}": whole.returns[:, i] for i, agent in enumerate(team.env.spec.agents)}

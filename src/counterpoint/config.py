@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -25,12 +26,19 @@ Policy = Annotated[
 Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …", help_behavior_hint="(default: none)")]
 
 
+def _fields(scenario: str) -> set[str]:
+    """The arguments of a world of ours."""
+    return {f.name for f in dataclasses.fields(WORLDS[scenario])} if scenario in WORLDS else set()
+
+
 @dataclass(frozen=True)
 class World:
     """The world and who plays in it."""
 
     scenario: str = "simple"
     """Which world (see `counterpoint envs`)."""
+    env: str = ""
+    """Instead of a scenario: your own PettingZoo or Gymnasium environment, as package.module:factory or file.py:factory."""
     max_episode_len: int = 0
     """Steps per episode (0: the world's own; 25 in particle worlds)."""
     num_agents: int = 0
@@ -42,19 +50,33 @@ class World:
     actions: Literal["discrete", "continuous"] = "discrete"
     """Kind of actions in particle worlds (how discrete ones reach the world: --world-action)."""
     scenario_args: Words = ()
-    """Further arguments of the world, such as N=5."""
+    """Further arguments of the world, or of the factory of --env, such as N=5."""
+    teams: Words = ()
+    """Teams of the agents of --env, such as wolf_*=adversary (default: those called adversary… are, the others are good)."""
+
+    @property
+    def title(self) -> str:
+        """The world in words."""
+        if self.env:
+            return self.env
+        return f"{self.scenario} ({self.flavour})" if "flavour" in _fields(self.scenario) else self.scenario
+
+    @property
+    def short(self) -> str:
+        """The world in one word, for the names of folders."""
+        place = self.env.rpartition(":")[0]
+        return Path(place).name.removesuffix(".py").rpartition(".")[2] or self.scenario
 
     def build(self) -> Env:
         """The world itself."""
+        if self.env:
+            return self._open()
+        if self.teams:
+            raise UsageError(f"--teams {' '.join(self.teams)} is for --env; {self.scenario} has its own teams: leave it out.")
         if self.scenario not in WORLDS:
             make(self.scenario)  # for its sentence
-        known = {f.name for f in dataclasses.fields(WORLDS[self.scenario])}
-        arguments: dict[str, Any] = {}
-        for text in self.scenario_args:
-            name, sign, value = text.partition("=")
-            if not sign:
-                raise UsageError(f"scenario argument {text!r} must have the form name=value, such as N=5.")
-            arguments[name.replace("-", "_")] = _literal(value)
+        known = _fields(self.scenario)
+        arguments = self._arguments()
         if self.max_episode_len:
             arguments["max_steps"] = self.max_episode_len
         if "flavour" in known:
@@ -64,6 +86,23 @@ class World:
         if self.num_agents or self.num_adversaries >= 0:
             arguments |= self._sizes(known)
         return make(self.scenario, **arguments)
+
+    def _open(self) -> Env:
+        """The environment from elsewhere."""
+        from counterpoint.hosted import open_world
+
+        if self.num_agents or self.num_adversaries > 0:
+            raise UsageError("--num-agents and --num-adversaries are for scenarios: give the size of --env by --scenario-args.")
+        return open_world(self.env, self._arguments(), self.teams, self.max_episode_len)
+
+    def _arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
+        for text in self.scenario_args:
+            name, sign, value = text.partition("=")
+            if not sign:
+                raise UsageError(f"scenario argument {text!r} must have the form name=value, such as N=5.")
+            arguments[name.replace("-", "_")] = _literal(value)
+        return arguments
 
     def _sizes(self, known: set[str]) -> dict[str, int]:
         """The scenario's own size arguments for the number of agents and adversaries asked for."""
@@ -111,6 +150,10 @@ class Training:
     """The one source of randomness."""
     num_seeds: int = 1
     """Seeds trained in one program: seed, seed + 1, …"""
+    workers: int = 0
+    """Processes that step --env (0: one per copy, at most one per core)."""
+    worker_timeout: float = 60.0
+    """Seconds without an answer after which such a process is replaced."""
     devices: int = 0
     """Devices to use (0: two on a CPU with two cores or more, otherwise one)."""
 
@@ -176,7 +219,7 @@ class Config:
     @property
     def name(self) -> str:
         """The run's folder if the user names none."""
-        return self.checkpoints.exp_name or f"{self.world.scenario}-{self.algorithm}-seed{self.training.seed}"
+        return self.checkpoints.exp_name or f"{self.world.short}-{self.algorithm}-seed{self.training.seed}"
 
     def sees(self, spec: Spec) -> np.ndarray:
         """[N, N]: whom each agent's critic sees."""
@@ -191,7 +234,7 @@ class Config:
         for name, smallest in (LEAST | {"buffer_size": t.batch_size}).items():
             if not smallest <= values[name] < math.inf:
                 raise UsageError(f"{_flag(name)} must be at least {smallest:g}, not {values[name]:g}.")
-        for name in ("lr", "temperature"):
+        for name in ("lr", "temperature", "worker_timeout"):
             if not 0 < values[name] < math.inf:
                 raise UsageError(f"{_flag(name)} must be above 0, not {values[name]:g}.")
         for name in ("gamma", "tau", "priority_exponent", "priority_beta"):
@@ -202,6 +245,8 @@ class Config:
                 f"--num-envs {t.num_envs} does not divide --update-every {t.update_every}: choose --update-every {t.num_envs}"
                 " or a multiple of it."
             )
+        if self.world.env and t.num_seeds > 1:
+            raise UsageError(f"--env trains one seed at a time, not --num-seeds {t.num_seeds}: start one run for each --seed.")
         return self.world.build()
 
 
@@ -232,6 +277,7 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(("num_episodes", "batch_size", "update_every", "updates", "num_envs", "num_seeds", "save_rate"), 1),
     **dict.fromkeys(("benchmark_iters", "report_every", "num_units", "num_layers", "noise_steps"), 1),
     **dict.fromkeys(("seed", "warmup", "devices", "eval_episodes", "max_episode_len", "num_agents", "clip", "critic_lr"), 0),
+    "workers": 0,
     **dict.fromkeys(("logit_cost", "noise_start", "noise_end"), 0),
 }
 """The smallest value each of these settings may have."""
@@ -254,7 +300,11 @@ def from_dict(data: dict[str, Any]) -> Config:
 
 
 def override(config: Config, **changes: Any) -> Config:
-    """The settings with some changed, by the names that the command line uses (dashes or underscores)."""
+    """The settings with some changed, by the names that the command line uses (dashes or underscores).
+
+    `env` may be a factory itself, and `teams` a mapping from agents to teams.
+    """
+    changes = _from_python(changes)
     for name, value in changes.items():
         name = name.replace("-", "_")
         if name in GROUPS or name not in HOMES:
@@ -269,6 +319,18 @@ def override(config: Config, **changes: Any) -> Config:
         else:
             config = dataclasses.replace(config, **{name: value})
     return config
+
+
+def _from_python(changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings that Python gives as objects, in the words of the command line."""
+    plain = dict(changes)
+    if callable(plain.get("env")):
+        from counterpoint.foreign import address
+
+        plain["env"] = address(plain["env"])
+    if isinstance(plain.get("teams"), dict):
+        plain["teams"] = tuple(f"{agent}={team}" for agent, team in plain["teams"].items())
+    return plain
 
 
 HOMES: dict[str, type] = {field.name: kind for kind in (*GROUPS.values(), Config) for field in dataclasses.fields(kind)}

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from counterpoint import config as configs
-from counterpoint import plots, random, render, runs
+from counterpoint import plots, random, runs
 from counterpoint.config import Config
+from counterpoint.engines import engine_of
 from counterpoint.errors import UsageError
-from counterpoint.loop import Engine, Loop, Program, compiled, evaluate
+from counterpoint.loop import Engine, Loop, Program
 from counterpoint.policy import Policy, names_of
 from counterpoint.program import build, prepare_jax, resolve
 from counterpoint.progress import Progress, require_sinks, sinks
@@ -65,7 +66,7 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
     require_sinks(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
     run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
-    return _train(Job(run, config, program, compiled(program), progress or Progress()))
+    return _train(run, config, program, progress or Progress())
 
 
 def resume(path: str | Path, progress: Progress | None = None, num_episodes: int = 0) -> Run:
@@ -84,17 +85,16 @@ def resume(path: str | Path, progress: Progress | None = None, num_episodes: int
         run.rewrite_config(configs.to_dict(config))
     require_sinks(config)
     prepare_jax(config.training.devices)
-    program = build(config)
-    return _train(Job(run, config, program, compiled(program), progress))
+    return _train(run, config, build(config), progress)
 
 
 def is_finished(run: Run, num_episodes: int) -> bool:
-    """Whether the run was trained for that many episodes and has left everything behind (the film comes last)."""
+    """Whether the run was trained for that many episodes and has left everything behind."""
     try:
         _, about = run.load_policy()
     except UsageError:
         return False
-    return about.get("episodes", 0) >= num_episodes and run.gif_path.exists()
+    return about.get("episodes", 0) >= num_episodes and about.get("finished", False)
 
 
 def make_folder(folder: str | Path, option: str) -> None:
@@ -106,13 +106,15 @@ def make_folder(folder: str | Path, option: str) -> None:
         raise UsageError(f"{option} {folder} cannot be made ({error.strerror}): choose a folder that is yours.") from error
 
 
-def _train(job: Job) -> Run:
-    job.progress.start(job.run.path, job.config, job.program.env.spec)
-    with _stop_signals() as stop, sinks(job.run, job.config) as log, Saver(job.run) as saver:
-        loop, clock = _start(job)
-        loop = _until_done(job, loop, clock, saver, log, stop)
+def _train(run: Run, config: Config, program: Program, progress: Progress) -> Run:
+    progress.start(run.path, config, program.env.spec)
+    with _stop_signals() as stop, sinks(run, config) as log, engine_of(config, program, progress.say) as engine:
+        job = Job(run, config, program, engine, progress)
+        with Saver(run) as saver:
+            loop, clock = _start(job)
+            loop = _until_done(job, loop, clock, saver, log, stop)
     _leave(job, loop)
-    return job.run
+    return run
 
 
 def _start(job: Job) -> tuple[Loop, Clock]:
@@ -136,7 +138,6 @@ def _until_done(
     """The loop trained to its end: call the program, look after it, report, save, and again."""
     run, config, program, engine, progress = job
     check = jax.jit(_finite)
-    figures = jax.jit(lambda agents, keys: _evaluate(program, config, agents, keys))
     limit, safe_rows, safe_episodes = 1, int(loop.replay.added[0]), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
         learn = int(loop.step[0]) >= program.schedule.warmup
@@ -150,7 +151,7 @@ def _until_done(
         done = int(loop.episodes.min())
         finished = done >= config.training.num_episodes
         if int(loop.window.finished.episodes.min()) >= program.schedule.report_every or finished:
-            for row in _report(program, config, loop, clock, figures):
+            for row in _report(job, loop, clock):
                 run.append_metrics(row)
                 progress.report(row)
                 log(row)
@@ -199,19 +200,9 @@ def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> N
     )
 
 
-def _evaluate(program: Program, config: Config, agents: Any, keys: jax.Array) -> Any:
-    """The means over greedy episodes, for each seed."""
-
-    def one(agents: Any, key: jax.Array) -> Any:
-        return evaluate(program.env, program.algo, agents, key, config.evaluation.eval_episodes, explore=False)
-
-    return jax.tree.map(lambda leaf: jnp.mean(leaf.astype(jnp.float32), axis=1), jax.vmap(one)(agents, keys))
-
-
-def _report(
-    program: Program, config: Config, loop: Loop, clock: Clock, figures: Callable[..., Any]
-) -> Iterator[dict[str, Any]]:
+def _report(job: Job, loop: Loop, clock: Clock) -> Iterator[dict[str, Any]]:
     """A row of the metrics table for each seed."""
+    _, config, program, engine, _ = job
     spec, window = program.env.spec, jax.device_get(loop.window)
     teams = sorted(set(spec.teams))
     evaluation = None
@@ -221,7 +212,8 @@ def _report(
         keys = jax.vmap(lambda seed, step: jax.random.fold_in(jax.random.fold_in(random.key(seed), 0xE7A1), step))(
             seeds, jnp.asarray(jax.device_get(loop.step))
         )
-        evaluation = jax.device_get(figures(acting, keys))
+        episodes = jax.device_get(engine.evaluate(acting, keys, config.evaluation.eval_episodes))
+        evaluation = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).mean(axis=1), episodes)
     for k in range(program.num_seeds):
         count = max(int(window.finished.episodes[k]), 1)
         returns = window.finished.returns[k] / count
@@ -297,11 +289,11 @@ def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
     return loop._replace(replay=loop.replay._replace(rows=jax.device_put(ring.reshape(rows.shape), rows.sharding)))
 
 
-def _save_policy(job: Job, loop: Loop) -> Any:
+def _save_policy(job: Job, loop: Loop, finished: bool = False) -> Any:
     """Writes the networks that act, and returns them."""
     acting = jax.device_get(job.program.algo.acting(loop.agents))
     tensors = dict(zip(names_of(acting), map(np.asarray, jax.tree.leaves(acting)), strict=True))
-    facts = {"scenario": job.config.world.scenario, "agents": job.program.env.spec.agents}
+    facts = {"scenario": job.program.env.name, "agents": job.program.env.spec.agents, "finished": finished}
     job.run.save_policy(tensors, facts | {"step": int(loop.step[0]), "episodes": int(loop.episodes.min())})
     return acting
 
@@ -310,14 +302,16 @@ def _leave(job: Job, loop: Loop) -> None:
     """Leaves the policy, the curve and the film of a finished run behind."""
     run, config, program, _, progress = job
     acting = _save_policy(job, loop)
-    title = f"{config.world.scenario} ({config.world.flavour}), {config.algorithm}"
+    title = f"{config.world.title}, {config.algorithm}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
         make_folder(config.evaluation.plots_dir, "--plots-dir")
         copy = Path(config.evaluation.plots_dir) / f"{run.name}.png"
         write_whole(copy, lambda draft: shutil.copyfile(run.curve_path, draft))
-    policy = Policy(program.env, program.algo, jax.tree.map(lambda leaf: leaf[0], acting))
-    render.save(policy.film(episodes=3, seed=config.training.seed), run.gif_path)
+    policy = Policy(program.env, program.algo, jax.tree.map(lambda leaf: leaf[0], acting), learning=config.learning)
+    if not policy.save_film(run.gif_path, episodes=3, seed=config.training.seed):
+        progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
+    _save_policy(job, loop, finished=True)
     progress.finish(run)
 
 

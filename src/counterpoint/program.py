@@ -13,6 +13,7 @@ from counterpoint.algos import maddpg
 from counterpoint.algos.base import Algorithm
 from counterpoint.config import Config
 from counterpoint.errors import UsageError
+from counterpoint.hosted import Hosted
 from counterpoint.loop import DEVICES, Program, Schedule
 from counterpoint.replay import Memory, prioritised, row_size, uniform
 from counterpoint.types import Spec
@@ -38,7 +39,9 @@ def resolve(config: Config) -> Config:
     """The settings with every "choose for me" decided, as they are recorded."""
     env = config.validate()
     t = config.training
-    devices = prepare_jax(t.devices)
+    if isinstance(env, Hosted):
+        config = _for_hosted(config)
+    devices = prepare_jax(t.devices) if not isinstance(env, Hosted) else prepare_jax(1)
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else t.update_every % devices == 0 and t.batch_size % devices == 0
     if not fits and t.devices:
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
@@ -55,6 +58,11 @@ def resolve(config: Config) -> Config:
         max_episode_len=env.max_steps,
         exp_name=config.name,
     )
+
+
+def _for_hosted(config: Config) -> Config:
+    """The settings as an environment from elsewhere needs them: it takes choices, not soft vectors, and one device."""
+    return configs.override(config, world_action="one-hot")
 
 
 def build(config: Config) -> Program:
