@@ -127,6 +127,17 @@ def benchmark(run: str, iters: int, folder: str, explore: bool) -> None:
     print(f"{table}\n{steps} steps, {'as in training' if explore else 'greedy'} → {file}")
 
 
+def export(run: str, format: Any, out: str, seed_index: int) -> None:
+    """`counterpoint export`."""
+    from counterpoint import exports
+
+    folder = exports.export(run, format, out, seed_index)
+    facts = json.loads((folder / exports.MANIFEST).read_text())
+    print("\n".join(facts["files"]))
+    apart = f"{facts['largest_difference']:.1e}"
+    print(f"→ {folder}; run on {exports.NUM_TRIALS} observations, they differ from the policy by at most {apart}")
+
+
 def presets() -> None:
     """`counterpoint presets`."""
     base = _flat(Config())
