@@ -151,7 +151,7 @@ class Host:
             return
         places, layers, entropy, step = jax.device_get((worlds.places, worlds.layers, worlds.entropy, worlds.step))
         each = {e: jax.tree.map(lambda leaf: leaf[e], places) for e in range(self._program.schedule.num_envs)}  # noqa: B023
-        self._pool.ask(Start(layers, (*map(int, entropy), serial), int(step), each))
+        self._pool.ask(Start(layers, (*map(int, entropy), serial), int(step), len(each), each))
         self._asked = serial
 
     def _rollout(

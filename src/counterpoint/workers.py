@@ -65,6 +65,8 @@ class Start(NamedTuple):
     """From which all its random numbers come, together with a copy's own number."""
     step: int
     """World steps of the run so far, for schedules."""
+    stride: int
+    """How many of them one step of every copy makes."""
     places: dict[int, Place]
 
 
@@ -138,60 +140,35 @@ class Player:
         """Which episode (seed, length) each copy is really in."""
 
     def play(self, start: Start) -> dict[int, Played]:
-        """One rollout of each copy, all side by side."""
-        setting, length = self.setting, self.setting.length
-        team = numpy_policy.make_team(start.layers, setting.facts.spaces, setting.rules)
-        numbers = sorted(start.places)
-        copies, places, repeated = [], [], []
-        for number in numbers:
-            copy, same = self._put(number, start.places[number])
-            copies.append(copy)
-            places.append(start.places[number] if same else new_place(setting, int(start.places[number].seed)))
-            repeated.append(same)
-        shape = (length, len(numbers), *places[0].noise.shape)
-        rngs = [np.random.default_rng((*start.entropy, number)) for number in numbers]
-        gumbel = np.stack([rng.gumbel(size=(length, *shape[2:])).astype(np.float32) for rng in rngs], axis=1)
-        shock = np.stack([rng.standard_normal((length, *shape[2:]), np.float32) for rng in rngs], axis=1)
-        noise = np.stack([place.noise for place in places])
-        actions, returns = [place.actions.copy() for place in places], [place.returns.copy() for place in places]
-        seeds = [int(place.seed) for place in places]
-        rows: list[list[tuple[Any, ...]]] = [[] for _ in numbers]
-        for t in range(length):
-            obs = np.stack([copy.obs for copy in copies])
-            action, carry = numpy_policy.noisy(
-                team,
-                noise if setting.rules.noise == "ou" else None,
-                numpy_policy.outputs(team, obs),
-                gumbel[t],
-                shock[t],
-                start.step + t * len(start.places),
-            )
-            noise = noise if carry is None else carry
-            for e, copy in enumerate(copies):
-                alive, at = copy.alive, copy.length
-                next_obs, reward, terminated, done = copy.step(action[e])
-                actions[e][at] = action[e]
-                returns[e] = returns[e] + reward
-                rows[e].append((obs[e], action[e], reward, next_obs, terminated, alive, done, returns[e], copy.length))
-                if done:
-                    seeds[e] = int(rngs[e].integers(2**31))
-                    copy.reset(seeds[e])
-                    noise[e], returns[e], actions[e] = 0.0, np.zeros_like(returns[e]), np.zeros_like(actions[e])
-        result = {}
-        for e, (number, copy) in enumerate(zip(numbers, copies, strict=True)):
-            columns = [np.stack([np.asarray(row[i]) for row in rows[e]]) for i in range(len(rows[e][0]))]
-            place = Place(
-                np.array(seeds[e], np.int32),
-                np.array(copy.length, np.int32),
-                actions[e],
-                copy.obs,
-                copy.alive,
-                noise[e],
-                returns[e],
-            )
-            self._stands[number] = (seeds[e], copy.length)
-            result[number] = Played(*columns, place=place, repeated=repeated[e])
-        return result
+        """A rollout of each copy, one after another: how copies share processes must not change a bit."""
+        team = numpy_policy.make_team(start.layers, self.setting.facts.spaces, self.setting.rules)
+        return {number: self._play(team, start, number, place) for number, place in start.places.items()}
+
+    def _play(self, team: numpy_policy.Team, start: Start, number: int, place: Place) -> Played:
+        copy, repeated = self._put(number, place)
+        if not repeated:
+            place = new_place(self.setting, int(place.seed))
+        rng = np.random.default_rng((*start.entropy, number))
+        shape = (self.setting.length, *place.noise.shape)
+        gumbel, shock = rng.gumbel(size=shape).astype(np.float32), rng.standard_normal(shape, np.float32)
+        seed, actions, returns = int(place.seed), place.actions.copy(), place.returns
+        carry = place.noise if self.setting.rules.noise == "ou" else None
+        rows: list[tuple[Any, ...]] = []
+        for t in range(self.setting.length):
+            obs, alive, at = copy.obs, copy.alive, copy.length
+            raw = numpy_policy.outputs(team, obs)
+            action, carry = numpy_policy.noisy(team, carry, raw, gumbel[t], shock[t], start.step + t * start.stride)
+            next_obs, reward, terminated, done = copy.step(action)
+            actions[at], returns = action, returns + reward
+            rows.append((obs, action, reward, next_obs, terminated, alive, done, returns, copy.length))
+            if done:
+                seed, actions, returns = int(rng.integers(2**31)), np.zeros_like(actions), np.zeros_like(returns)
+                carry = None if carry is None else np.zeros_like(carry)
+                copy.reset(seed)
+        self._stands[number] = (seed, copy.length)
+        noise = place.noise if carry is None else carry
+        after = Place(np.int32(seed), np.int32(copy.length), actions, copy.obs, copy.alive, noise, returns)  # pyright: ignore[reportArgumentType]
+        return Played(*(np.stack(column) for column in zip(*rows, strict=True)), place=after, repeated=repeated)
 
     def _put(self, number: int, place: Place) -> tuple[Copy, bool]:
         """The copy where it should stand, playing its episode again if it is not there; False if that leads elsewhere."""
