@@ -86,14 +86,14 @@ def test_exploring_actions_are_the_learners_given_the_same_noise(team, settings)
 
 
 def test_noise_is_standard_gumbel_and_normal():
-    """A coin with logits 0 and log 3 shows its second side three times in four; noise of 0.2 at the start, 0.05 late."""
-    layer = numpy_policy.Layer(np.zeros((2, 1, 2), np.float32), np.array([[[0, np.log(3)]], [[0, 0]]], np.float32))
-    spaces = (numpy_policy.Space(2, (2,)), numpy_policy.Space(2))
+    """Logits of 1, 1 and 6 give an eighth, an eighth and three quarters; noise is 0.2 at the start, 0.05 late."""
+    layer = numpy_policy.Layer(np.zeros((2, 1, 3), np.float32), np.array([[[0, 0, np.log(6)]], [[0, 0, 0]]], np.float32))
+    spaces = (numpy_policy.Space(3, (3,)), numpy_policy.Space(3))
     made = numpy_policy.make_team((layer,), spaces, numpy_policy.Rules(world_action="one-hot"))
     rng, obs = np.random.default_rng(0), np.zeros((40_000, 2, 1), np.float32)
     early, _ = numpy_policy.explore(made, None, obs, rng, 0)
     late, _ = numpy_policy.explore(made, None, obs, rng)
-    assert early[:, 0, 1].mean() == pytest.approx(0.75, abs=0.01)
+    assert early[:, 0, 2].mean() == pytest.approx(0.75, abs=0.01)
     assert early[:, 0].sum(-1) == pytest.approx(1)
     assert early[:, 1].std() == pytest.approx(0.2, rel=0.02)
     assert late[:, 1].std() == pytest.approx(0.05, rel=0.02)
