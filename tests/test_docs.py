@@ -87,7 +87,7 @@ def test_commands_parse(line, monkeypatch, capsys):
     if words[0] not in ("train", "runs", "envs", "presets") and len(words) == 1:
         words.append("--help")  # named in prose, without its arguments
         called.append(words)
-    for name in ("resume", "play", "benchmark", "presets", "_guarded"):
+    for name in ("resume", "play", "benchmark", "export", "presets", "_guarded"):
         monkeypatch.setattr(commands, name, note)
     for name in ("plot_runs", "runs_table", "worlds"):
         monkeypatch.setattr(listings, name, note)
