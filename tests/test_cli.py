@@ -136,7 +136,7 @@ def test_a_newer_format_and_a_strange_config_are_refused(call: Any, tmp_path: Pa
     for change, words in [
         ({"format": 99}, "in format 99"),
         ({"colour": "red"}, "config.json does not fit this version of counterpoint: there is no setting 'colour'"),
-        ({"algorithm": "dqn"}, "algorithm must be one of maddpg, ddpg, not 'dqn'."),
+        ({"algorithm": "dqn"}, "algorithm must be one of maddpg, ddpg, coma, not 'dqn'."),
     ]:
         folder = tmp_path / "other"
         shutil.copytree(trained_run().path, folder)
@@ -199,7 +199,8 @@ def test_usage_version_and_lists(call: Any) -> None:
     assert "| simple_tag | 3 adversary, agent | 16, 14 | 5, 5 |" in worlds
     presets = call("presets").out
     for name, config in configs.PRESETS.items():
-        assert f"{name}\n    --scenario {config.world.scenario}" in presets
+        kind = "--algorithm coma " * (config.algorithm == "coma")
+        assert f"{name}\n    {kind}--scenario {config.world.scenario}" in presets
     assert call("runs").out == "no runs in ./runs yet; start one with: counterpoint train\n"
 
 

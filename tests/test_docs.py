@@ -103,7 +103,9 @@ def test_help_of_each_command(command, monkeypatch, capsys):
 
 
 def test_flags_exist():
-    known = {"--" + name.replace("_", "-") for name in configs.HOMES} | {"--help"} | OTHERS_FLAGS
+    families = [configs.override(configs.Config(), algorithm=name) for name in configs.FAMILIES]
+    names = {name for family in families for name in configs.homes_of(family)}
+    known = {"--" + name.replace("_", "-") for name in names} | {"--help"} | OTHERS_FLAGS
     for command in cli.COMMANDS.values():
         known |= {"--" + name.replace("_", "-") for name in inspect.signature(command).parameters}
     found = {(page, flag) for page, span in prose_spans() for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}

@@ -1,5 +1,6 @@
 """What the commands that need JAX do."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -16,15 +17,20 @@ from counterpoint.errors import UsageError
 
 def train(words: list[str]) -> None:
     """`counterpoint train`, and what its --restore, --display and --benchmark stand for."""
-    name = _option(words, "--preset")
-    config = tyro.cli(
-        Config,
+    name, algorithm = _option(words, "--preset"), _option(words, "--algorithm")
+    start = configs.preset(name) if name else Config()
+    start = configs.override(start, algorithm=algorithm) if algorithm else start
+    # The options of `learning` are those of the chosen algorithm alone: a union would become subcommands.
+    own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
+    parsed = tyro.cli(
+        dataclasses.make_dataclass("Config", own, bases=(Config,), frozen=True),
         args=words,
-        default=configs.preset(name) if name else Config(),
+        default=start,
         prog="counterpoint train",
         description="Train a team. Options given here override the preset's.",
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
+    config = Config(**vars(parsed))
     e, c = config.evaluation, config.checkpoints
     saved = c.load_dir or str(Path(c.save_dir) / config.name)
     if sum((e.restore, e.display, e.benchmark)) > 1:
@@ -140,8 +146,9 @@ def export(run: str, format: Any, out: str, seed_index: int) -> None:
 
 def presets() -> None:
     """`counterpoint presets`."""
-    base = _flat(Config())
     for name, config in configs.PRESETS.items():
+        family = configs.override(Config(), algorithm=config.algorithm)
+        base = _flat(dataclasses.replace(family, algorithm=Config().algorithm))
         changes = [f"--{key.replace('_', '-')} {value}" for key, value in _flat(config).items() if value != base[key]]
         print(f"{name}\n    {' '.join(changes)}")
 

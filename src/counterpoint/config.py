@@ -9,15 +9,15 @@ import difflib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
 
-from counterpoint.algos import maddpg
+from counterpoint.algos import coma, maddpg
 from counterpoint.envs import WORLDS, make
 from counterpoint.errors import UsageError
-from counterpoint.types import Env, Spec
+from counterpoint.types import Box, Env, Spec
 
 Policy = Annotated[
     Literal["maddpg", "ddpg", ""], tyro.conf.arg(metavar="{maddpg,ddpg}", help_behavior_hint="(default: as --algorithm)")
@@ -204,15 +204,16 @@ class Config:
 
     preset: str = ""
     """Start from a preset (see `counterpoint presets`); other options then change it."""
-    algorithm: Literal["maddpg", "ddpg"] = "maddpg"
-    """Whose critics see whom: everybody (maddpg) or only itself (ddpg), unless a team says otherwise."""
+    algorithm: Literal["maddpg", "ddpg", "coma"] = "maddpg"
+    """Critics that see everybody (maddpg) or only themselves (ddpg), unless a team says otherwise; or one counterfactual
+    critic for all (coma), with its own defaults and options."""
     good_policy: Policy = ""
     """Algorithm of the good agents."""
     adv_policy: Policy = ""
     """Algorithm of the adversaries."""
     world: World = field(default_factory=World)
     training: Training = field(default_factory=Training)
-    learning: maddpg.Config = field(default_factory=maddpg.Config)
+    learning: maddpg.Config | coma.Config = field(default_factory=maddpg.Config)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
 
@@ -229,15 +230,17 @@ class Config:
 
     def validate(self) -> Env:
         """The world, after every setting was found to make sense."""
+        if type(self.learning) is not type(family_of(self.algorithm).learning):
+            raise UsageError(f"algorithm {self.algorithm} has other learning settings: choose it with override or --algorithm.")
         values = {name: value for group in GROUPS for name, value in vars(getattr(self, group)).items()}
         t = self.training
         for name, smallest in (LEAST | {"buffer_size": t.batch_size}).items():
-            if not smallest <= values[name] < math.inf:
+            if name in values and not smallest <= values[name] < math.inf:
                 raise UsageError(f"{_flag(name)} must be at least {smallest:g}, not {values[name]:g}.")
-        for name in ("lr", "temperature", "worker_timeout"):
+        for name in [*ABOVE_ZERO & values.keys(), *("critic_lr",) * (self.algorithm == "coma")]:
             if not 0 < values[name] < math.inf:
                 raise UsageError(f"{_flag(name)} must be above 0, not {values[name]:g}.")
-        for name in ("gamma", "tau", "priority_exponent", "priority_beta"):
+        for name in SHARES & values.keys():
             if not 0 <= values[name] <= 1:
                 raise UsageError(f"{_flag(name)} must be from 0 to 1, not {values[name]:g}.")
         if t.update_every % t.num_envs:
@@ -247,7 +250,29 @@ class Config:
             )
         if self.world.env and t.num_seeds > 1:
             raise UsageError(f"--env trains one seed at a time, not --num-seeds {t.num_seeds}: start one run for each --seed.")
-        return self.world.build()
+        env = self.world.build()
+        if isinstance(self.learning, coma.Config):
+            self._validate_coma(env)
+        return env
+
+    def _validate_coma(self, env: Env) -> None:
+        """Refuses what only other algorithms have a use for."""
+        if self.world.env:
+            raise UsageError(
+                "--env plays one update ahead, and coma learns from what its own policy did: choose --algorithm maddpg."
+            )
+        if self.good_policy or self.adv_policy:
+            raise UsageError("--algorithm coma is for all teams: leave out --good-policy and --adv-policy.")
+        for name in ("batch_size", "buffer_size", "updates", "warmup"):
+            given, usual = getattr(self.training, name), getattr(FAMILIES["coma"].training, name)
+            if given != usual:
+                raise UsageError(f"coma learns once from each rollout as a whole: leave out {_flag(name)} {given}.")
+        for agent, space in zip(env.spec.agents, env.spec.action_spaces, strict=True):
+            if isinstance(space, Box):
+                raise UsageError(
+                    f"coma needs discrete actions, and those of {agent} in {env.name} are continuous: choose --algorithm maddpg"
+                    f"{' or --actions discrete' * (self.world.actions == 'continuous')}."
+                )
 
 
 def _flag(name: str) -> str:
@@ -264,13 +289,25 @@ def _literal(text: str) -> Any:
         return text
 
 
-GROUPS: dict[str, type] = {
-    "world": World,
-    "training": Training,
-    "learning": maddpg.Config,
-    "checkpoints": Checkpoints,
-    "evaluation": Evaluation,
+GROUPS = ("world", "training", "learning", "checkpoints", "evaluation")
+
+
+class Family(NamedTuple):
+    """What the settings of related algorithms are before anybody changes them."""
+
+    training: Training
+    learning: maddpg.Config | coma.Config
+
+
+FAMILIES = {
+    "maddpg": Family(Training(), maddpg.Config()),
+    "coma": Family(Training(num_episodes=20_000, num_envs=32, update_every=1600), coma.Config()),
 }
+
+
+def family_of(algorithm: str) -> Family:
+    """The family that an algorithm belongs to."""
+    return FAMILIES["coma" if algorithm == "coma" else "maddpg"]
 
 
 LEAST: dict[str, int] = {
@@ -279,8 +316,13 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(("seed", "warmup", "devices", "eval_episodes", "max_episode_len", "num_agents", "clip", "critic_lr"), 0),
     "workers": 0,
     **dict.fromkeys(("logit_cost", "noise_start", "noise_end"), 0),
+    **dict.fromkeys(("epsilon_steps", "entropy_steps", "critic_steps"), 1),
+    **dict.fromkeys(("n_steps", "target_every", "entropy_start", "entropy_end"), 0),
 }
 """The smallest value each of these settings may have."""
+
+ABOVE_ZERO = {"lr", "temperature", "worker_timeout"}
+SHARES = {"gamma", "tau", "priority_exponent", "priority_beta", "td_lambda", "epsilon_start", "epsilon_end"}
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -302,22 +344,21 @@ def from_dict(data: dict[str, Any]) -> Config:
 def override(config: Config, **changes: Any) -> Config:
     """The settings with some changed, by the names that the command line uses (dashes or underscores).
 
-    `env` may be a factory itself, and `teams` a mapping from agents to teams.
+    An algorithm of another family brings its own training and learning settings, whatever they were, before anything else
+    changes; only seeds and devices stay. `env` may be a factory itself, and `teams` a mapping from agents to teams.
     """
-    changes = _from_python(changes)
+    changes = _from_python({name.replace("-", "_"): value for name, value in changes.items()})
+    if "algorithm" in changes:
+        config = _choose(config, changes.pop("algorithm"))
+    homes = homes_of(config)
     for name, value in changes.items():
-        name = name.replace("-", "_")
-        if name in GROUPS or name not in HOMES:
-            close = difflib.get_close_matches(name, HOMES, 1)
+        if name in GROUPS or name not in homes:
+            close = difflib.get_close_matches(name, homes, 1)
             hint = f"; perhaps {close[0]}?" if close else "."
-            raise UsageError(f"there is no setting {name!r}{hint}")
-        kind = HOMES[name]
-        value = _fitting(name, get_type_hints(kind)[name], value)
-        group = next((group for group, its_kind in GROUPS.items() if its_kind is kind), None)
-        if group:
-            config = dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **{name: value})})
-        else:
-            config = dataclasses.replace(config, **{name: value})
+            raise UsageError(f"there is no setting {name!r}{hint}" + _whose(config, name))
+        part = getattr(config, homes[name]) if homes[name] else config
+        part = dataclasses.replace(part, **{name: _fitting(name, get_type_hints(type(part))[name], value)})
+        config = dataclasses.replace(config, **{homes[name]: part}) if homes[name] else part
     return config
 
 
@@ -333,8 +374,28 @@ def _from_python(changes: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-HOMES: dict[str, type] = {field.name: kind for kind in (*GROUPS.values(), Config) for field in dataclasses.fields(kind)}
-"""Which dataclass each setting lives in."""
+def _choose(config: Config, algorithm: Any) -> Config:
+    """The settings with that algorithm."""
+    algorithm = _fitting("algorithm", get_type_hints(Config)["algorithm"], algorithm)
+    old, new = family_of(config.algorithm), family_of(algorithm)
+    config = dataclasses.replace(config, algorithm=algorithm)
+    if new is old:
+        return config
+    t = config.training
+    training = dataclasses.replace(new.training, seed=t.seed, num_seeds=t.num_seeds, devices=t.devices)
+    return dataclasses.replace(config, training=training, learning=new.learning)
+
+
+def homes_of(config: Config) -> dict[str, str]:
+    """Which group each setting lives in; empty if in none."""
+    own = dict.fromkeys(vars(config), "")
+    return own | {name: group for group in GROUPS for name in vars(getattr(config, group))}
+
+
+def _whose(config: Config, name: str) -> str:
+    """A hint if another family has the setting."""
+    others = [algorithm for algorithm, family in FAMILIES.items() if name in vars(family.learning)]
+    return f" It is one of {others[0]}'s, and this is {config.algorithm}." if others else ""
 
 
 def _fitting(name: str, kind: Any, value: Any) -> Any:
@@ -382,5 +443,21 @@ PRESETS: dict[str, Config] = {
         num_units=128,
         update_every=50,
         batch_size=512,
+    ),
+    "coma-notes": override(
+        Config(),
+        algorithm="coma",
+        scenario="switch2",
+        num_episodes=10_000,
+        num_envs=10,
+        update_every=500,
+        lr=1e-4,
+        critic_lr=5e-3,
+        td_lambda=0.0,
+        target_every=10,
+        epsilon_start=0.0,
+        epsilon_end=0.0,
+        entropy_start=0.0,
+        entropy_end=0.0,
     ),
 }

@@ -138,7 +138,7 @@ def _until_done(
     """The loop trained to its end: call the program, look after it, report, save, and again."""
     run, config, program, engine, progress = job
     check = jax.jit(_finite)
-    limit, safe_rows, safe_episodes = 1, int(loop.replay.added[0]), int(loop.episodes.min())
+    limit, safe_rows, safe_episodes = 1, _added(program, loop), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
         learn = int(loop.step[0]) >= program.schedule.warmup
         began, before = time.perf_counter(), int(loop.step[0])
@@ -189,9 +189,11 @@ def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> N
     bad = {part: flags for part, flags in finite.items() if not flags.all()}
     if not bad:
         return
-    seed, agent = np.argwhere(~np.logical_and.reduce(list(bad.values())))[0]
-    parts = " and ".join(part.replace("_", " ") for part, flags in bad.items() if not flags[seed, agent])
-    whose = job.program.env.spec.agents[agent]
+    names = job.program.env.spec.agents
+    wide = {part: np.broadcast_to(flags, (len(flags), len(names))) for part, flags in bad.items()}  # some networks are shared
+    seed, agent = np.argwhere(~np.logical_and.reduce(list(wide.values())))[0]
+    parts = " and ".join(part.replace("_", " ") for part, flags in wide.items() if not flags[seed, agent])
+    whose = names[agent]
     if job.program.num_seeds > 1:
         whose += f" (seed {job.config.training.seed + seed})"
     kept = "the last checkpoint is still good" if job.run.load() else "there is no checkpoint yet"
@@ -251,14 +253,27 @@ def _by_team(name: str, spec: Spec, teams: list[str], values: np.ndarray) -> dic
 
 def _save(program: Program, loop: Loop, clock: Clock, saver: Saver, safe_rows: int) -> int:
     """Hands a checkpoint to the saver; returns how many replay rows are now safe."""
-    added, capacity = int(loop.replay.added[0]), _capacity(program, loop)
-    small = loop._replace(replay=loop.replay._replace(rows=jnp.zeros(0)), key=jax.random.key_data(loop.key))
+    small = _without_rows(program, loop)._replace(key=jax.random.key_data(loop.key))
     state = dict(zip(names_of(small), map(np.array, jax.tree.leaves(jax.device_get(small))), strict=True))
+    if not program.memory.lasting:
+        saver.submit(int(loop.step[0]), state, clock._asdict())
+        return 0
+    added, capacity = _added(program, loop), _capacity(program, loop)
     first = max(safe_rows, added - capacity)
     index = np.arange(first, added) % capacity
     rows = np.concatenate([view[:, index] for view in _ring_views(loop, capacity)])
     saver.submit(int(loop.step[0]), state, clock._asdict(), [Segment(first=first, rows=rows)], capacity)
     return added
+
+
+def _without_rows(program: Program, loop: Loop) -> Loop:
+    """The loop without its replay's rows, which are saved as they come; or without any memory, if that does not last."""
+    return loop._replace(replay=loop.replay._replace(rows=jnp.zeros(0)) if program.memory.lasting else ())
+
+
+def _added(program: Program, loop: Loop) -> int:
+    """How many rows were ever added to each device's replay."""
+    return int(loop.replay.added[0]) if program.memory.lasting else 0
 
 
 def _capacity(program: Program, loop: Loop) -> int:
@@ -274,7 +289,7 @@ def _ring_views(loop: Loop, capacity: int) -> Iterator[np.ndarray]:
 
 def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
     """The loop of a checkpoint, laid out on devices as `fresh` is."""
-    shell = fresh._replace(replay=fresh.replay._replace(rows=jnp.zeros(0)))
+    shell = _without_rows(program, fresh)
     leaves, tree = jax.tree.flatten(shell)
     restored = []
     for name, leaf in zip(names_of(shell), leaves, strict=True):
@@ -282,6 +297,8 @@ def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
         value = random.wrap(jnp.asarray(value)) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else value
         restored.append(jax.device_put(value, leaf.sharding))
     loop: Loop = jax.tree.unflatten(tree, restored)
+    if not program.memory.lasting:
+        return loop._replace(replay=fresh.replay)
     rows, capacity = fresh.replay.rows, _capacity(program, fresh)
     ring = np.zeros((rows.size // rows.shape[-1] // capacity, capacity, rows.shape[-1]), np.float32)
     if saved.ring is not None:
