@@ -182,11 +182,13 @@ def test_mentioned_functions_exist():
             assert hasattr(importlib.import_module(f"counterpoint.{match[1]}"), match[2]), (page, span)
             found += 1
     assert found >= 4
-    maddpg = importlib.import_module("counterpoint.algos.maddpg")
-    rows = re.findall(r"^\| .* \| (`.*) \|$", TEXT["docs/algorithms/maddpg.md"].split("## Pseudo-code")[0], re.MULTILINE)
-    names = {name for row in rows for name in SPAN.findall(row) if re.fullmatch(r"[a-z_]+", name)}
-    assert {"critic_loss", "actor_loss", "update_agent"} <= names
-    assert [name for name in names if not hasattr(maddpg, name)] == []
+    for algorithm, some in {"maddpg": "update_agent", "coma": "advantages"}.items():
+        module = importlib.import_module(f"counterpoint.algos.{algorithm}")
+        page = TEXT[f"docs/algorithms/{algorithm}.md"].split("## Pseudo-code")[0]
+        rows = re.findall(r"^\| .* \| (`.*) \|$", page, re.MULTILINE)
+        names = {name for row in rows for name in SPAN.findall(row) if re.fullmatch(r"[a-z_]+", name)}
+        assert {"critic_loss", "actor_loss", some} <= names
+        assert [name for name in names if not hasattr(module, name)] == []
 
 
 def test_all_worlds_are_described():

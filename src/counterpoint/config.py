@@ -135,15 +135,15 @@ class Training:
     num_episodes: int = 60_000
     """Episodes to train for."""
     batch_size: int = 1024
-    """Transitions per minibatch."""
+    """Transitions per minibatch (not with coma, which learns from whole rollouts)."""
     buffer_size: int = 1_000_000
-    """Transitions kept for replay."""
+    """Transitions kept for replay (not with coma)."""
     update_every: int = 100
     """World steps (of all parallel worlds together) between updates."""
     updates: int = 1
-    """Updates of all agents each time."""
+    """Updates of all agents each time (not with coma)."""
     warmup: int = 0
-    """World steps before the first update (0: batch size × episode length, but at most a quarter of the run)."""
+    """World steps before the first update (0: batch size × episode length, but at most a quarter of the run; coma: none)."""
     num_envs: int = 1
     """Worlds that run in parallel."""
     seed: int = 0
@@ -301,7 +301,7 @@ class Family(NamedTuple):
 
 FAMILIES = {
     "maddpg": Family(Training(), maddpg.Config()),
-    "coma": Family(Training(num_episodes=20_000, num_envs=32, update_every=1600), coma.Config()),
+    "coma": Family(Training(num_episodes=40_000, num_envs=32, update_every=800), coma.Config()),
 }
 
 
@@ -429,6 +429,13 @@ def preset(name: str) -> Config:
 GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
 """Four small steps where the authors take one large one, for the same arithmetic: early, large steps freeze a speaker."""
 
+COMA_PARTICLES: dict[str, Any] = {
+    **{"flavour": "openai", "num_episodes": 100_000, "num_envs": 32, "update_every": 800, "standardise_rewards": True},
+    **{"td_lambda": 0.8, "epsilon_start": 0.1, "epsilon_end": 0.0, "entropy_start": 0.02, "entropy_end": 0.002},
+    "entropy_steps": 1_500_000,
+}
+"""Random play meets everything there is in a particle world: little more is needed to explore."""
+
 PRESETS: dict[str, Config] = {
     "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai"),
@@ -460,4 +467,10 @@ PRESETS: dict[str, Config] = {
         entropy_start=0.0,
         entropy_end=0.0,
     ),
+    "coma-switch2-v0": override(
+        Config(), algorithm="coma", scenario="switch2", scenario_args=("clock=False",), recurrent=True, num_episodes=100_000
+    ),
+    "coma-switch4": override(Config(), algorithm="coma", scenario="switch4", num_episodes=100_000),
+    "coma-spread": override(Config(), algorithm="coma", scenario="simple_spread", **COMA_PARTICLES),
+    "coma-speaker": override(Config(), algorithm="coma", scenario="simple_speaker_listener", **COMA_PARTICLES),
 }

@@ -1,7 +1,7 @@
 """COMA: counterfactual multi-agent policy gradients (Foerster et al. 2018, arXiv:1705.08926, Algorithm 1).
 
 for each step:   a_i ~ π_i(o_i), a softmax mixed with a floor ε of uniform choice;  keep the rollout as it is
-critic, central: descend (Q_i(o, a) − y)²,  y = TD(λ) or n-step return with V' of the target critic          Section 4
+critic, central: descend (Q_i(o, a) − y)²,  y = TD(λ) or n-step return with V' of the target critic
 for each agent:  b = Σ_a π_i(a) Q_i(o, (a_−i, a))                                      counterfactual baseline, Eq. 4
                  ascend (Q_i(o, a) − b) log π_i(a_i) + entropy                         actor
 copy the critic to its target every so many updates, or move the target a little at each
@@ -43,7 +43,7 @@ class Config:
 
     lr: float = 1e-3
     """Adam step size of the actors."""
-    critic_lr: float = 1e-3
+    critic_lr: float = 2e-3
     """Adam step size of the critic."""
     gamma: float = 0.99
     """Discount."""
@@ -75,15 +75,15 @@ class Config:
     """Largest gradient norm of a network (0: no limit)."""
     epsilon_start: float = 0.5
     """Share of uniform choice in every policy at the start."""
-    epsilon_end: float = 0.02
+    epsilon_end: float = 0.01
     """And after `epsilon_steps`."""
-    epsilon_steps: int = 500_000
+    epsilon_steps: int = 400_000
     """World steps over which it changes, linearly."""
     entropy_start: float = 0.01
     """Weight of the policy's entropy in the actor's loss at the start."""
-    entropy_end: float = 0.01
+    entropy_end: float = 0.0
     """And after `entropy_steps`."""
-    entropy_steps: int = 500_000
+    entropy_steps: int = 600_000
     """World steps over which it changes, linearly."""
 
 
@@ -174,7 +174,7 @@ def _each(config: Config, function: Any) -> Any:
 
 
 def probabilities(heads: Heads, logits: Float[Array, "*b A"], epsilon: Float[Array, "*b"]) -> Float[Array, "*b A"]:
-    """π: the softmax of each head, mixed with a share ε of uniform choice (Section 5)."""
+    """π: the softmax of each head, mixed with a share ε of uniform choice."""
     soft, share = softmax(heads, logits), epsilon[..., None]
     ones = jnp.ones_like(soft) if heads.discrete is None else jnp.broadcast_to(heads.discrete, soft.shape).astype(soft.dtype)
     share = jnp.broadcast_to(share, soft.shape)
