@@ -214,6 +214,17 @@ def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytes
     assert seen[0].preset == "authors-spread"
 
 
+def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[configs.Config] = []
+    monkeypatch.setattr("counterpoint.experiment.train", lambda config, console: seen.append(config))
+    assert call("train --scenario tennis --updates 1").code == 0
+    assert call("train --scenario simple").code == 0
+    assert call("train --scenario tennis --preset authors-spread").code == 0
+    assert [config.learning.noise for config in seen] == ["ou", "gaussian", "gaussian"]
+    assert [config.training.updates for config in seen] == [1, 1, 1]
+    assert "coma needs discrete actions" in call("train --scenario tennis --algorithm coma").err
+
+
 def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:
     def sizes(**settings: Any) -> tuple[int, int]:
         teams = configs.World(**settings).build().spec.teams

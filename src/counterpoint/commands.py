@@ -17,9 +17,7 @@ from counterpoint.errors import UsageError
 
 def train(words: list[str]) -> None:
     """`counterpoint train`, and what its --restore, --display and --benchmark stand for."""
-    name, algorithm = _option(words, "--preset"), _option(words, "--algorithm")
-    start = configs.preset(name) if name else Config()
-    start = configs.override(start, algorithm=algorithm) if algorithm else start
+    start = configs.start(*(_option(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
     # The options of `learning` are those of the chosen algorithm alone: a union would become subcommands.
     own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
     parsed = tyro.cli(

@@ -426,6 +426,17 @@ def preset(name: str) -> Config:
     return dataclasses.replace(PRESETS[name], preset=name)
 
 
+def start(name: str = "", algorithm: str = "", scenario: str = "") -> Config:
+    """Where settings start from: the preset of that name, else the one that the world is known to need, else the defaults."""
+    if not name and scenario in OWN_PRESETS and family_of(algorithm or "maddpg") is FAMILIES["maddpg"]:
+        name = scenario
+    config = preset(name) if name else Config()
+    return override(config, algorithm=algorithm) if algorithm else config
+
+
+OWN_PRESETS = ("tennis",)
+"""Worlds with a preset of their own name, which training there starts from: the authors' settings do not learn them."""
+
 GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
 """Four small steps where the authors take one large one, for the same arithmetic: early, large steps freeze a speaker."""
 
@@ -448,8 +459,28 @@ PRESETS: dict[str, Config] = {
         num_episodes=25_000,
         lr=1e-3,
         num_units=128,
-        update_every=50,
+        update_every=25,
         batch_size=512,
+    ),
+    "tennis": override(
+        Config(),
+        scenario="tennis",
+        num_episodes=1200,
+        report_every=100,
+        save_rate=200,
+        update_every=1,
+        updates=2,
+        batch_size=128,
+        buffer_size=200_000,
+        warmup=1000,
+        lr=1e-3,
+        gamma=0.99,
+        tau=0.005,
+        clip=1.0,
+        noise="ou",
+        noise_start=0.5,
+        noise_end=0.1,
+        noise_steps=20_000,
     ),
     "coma-notes": override(
         Config(),

@@ -60,8 +60,9 @@ class Clock(NamedTuple):
 
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
     """A new run of these settings, trained to its end; they may be given as on the command line: train(scenario="simple")."""
-    start = configs.preset(settings.pop("preset")) if settings.get("preset") else config or Config()
-    config = resolve(configs.override(start, **settings))
+    if config is None or settings.get("preset"):
+        config = configs.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
+    config = resolve(configs.override(config, **{name: value for name, value in settings.items() if name != "preset"}))
     program = build(config)
     require_sinks(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
