@@ -46,7 +46,7 @@ def test_a_ring_is_the_end_of_a_list(capacity, count, latest, prioritised):
 
 
 def test_random_overwriting_keeps_a_choice_of_the_past_in_the_same_places_for_all_agents():
-    one, other = (ReplayBuffer(50, overwrite="random", seed=3) for _ in range(2))
+    one, other = (ReplayBuffer(50, overwrite="random", seed=seed) for seed in range(2))
     for tag in range(400):
         put(one, tag)
         put(other, tag)

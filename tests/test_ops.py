@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint.ops import clip_by_norm, masked_mean, polyak, td_target, tree_select
+from counterpoint.ops import clip_by_norm, discounted_returns, masked_mean, polyak, td_target, tree_select
 
 either = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "jit"])
 
@@ -24,6 +24,14 @@ def test_td_target(compiled):
 def test_td_target_ignores_a_value_that_is_no_number_after_the_end():
     y = td_target(jnp.array([1.0]), jnp.array([True]), jnp.array([jnp.inf]), 0.9)
     np.testing.assert_array_equal(y, [1.0])
+
+
+@either
+def test_discounted_returns(compiled):
+    """Backwards with γ = ½: 8; 4 + 4; 2, where the game ended; 1 + 1. The reward of the last step of a game counts."""
+    returns = maybe_jit(lambda *args: discounted_returns(*args, 0.5), compiled)
+    done = jnp.array([False, True, False, False])
+    np.testing.assert_array_equal(returns(jnp.array([1.0, 2.0, 4.0, 8.0]), done), [2.0, 2.0, 8.0, 8.0])
 
 
 @either

@@ -1,7 +1,7 @@
 """A replay buffer outside the compiled loop, for loops of one's own: NumPy arrays behind a lock.
 
 One agent's transitions. Any number of threads may add and sample at once; a transition is written whole or not yet. Buffers
-of several agents with the same settings and seed put the n-th transition into the same place, so one index fits them all.
+of the same capacity put the n-th transition into the same place, so one index fits those of all agents.
 """
 
 import operator
@@ -41,7 +41,7 @@ class ReplayBuffer:
         capacity: int,
         overwrite: Literal["oldest", "random"] = "oldest",
         prioritised: bool = False,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         exponent: float = 0.6,
         beta: float = 0.4,
     ) -> None:
@@ -51,8 +51,8 @@ class ReplayBuffer:
         self.exponent, self.beta = exponent, beta
         self.lock = threading.RLock()
         """Held by every method; hold it to do several things at once."""
-        # Places to overwrite come from a stream of their own: drawing minibatches must not change them.
-        self._places, self._draws = (np.random.default_rng([seed, stream]) for stream in (0, 1))
+        # Places to overwrite come from a stream of their own, the same in every buffer; minibatches do not.
+        self._places, self._draws = np.random.default_rng(capacity), np.random.default_rng(seed)
         self._rows: Batch | None = None
         self._first_leaf = 2 ** max(capacity - 1, 1).bit_length()
         self.clear()

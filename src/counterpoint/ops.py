@@ -50,6 +50,16 @@ def linear(start: float, end: float, num_steps: int, step: Int[Array, "*b"]) -> 
     return start + (end - start) * jnp.minimum(step / num_steps, 1.0)
 
 
+def discounted_returns(reward: Float[Array, " T"], done: Bool[Array, " T"], gamma: float) -> Float[Array, " T"]:
+    """What follows each step, R_t = r_t + γ R_{t+1}, where nothing follows a step that is done."""
+
+    def back(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        value = now[0] + gamma * jnp.where(now[1], 0.0, later)
+        return value, value
+
+    return jax.lax.scan(back, jnp.zeros((), reward.dtype), (reward, done), reverse=True)[1]
+
+
 class Moments(NamedTuple):
     """Count, mean and variance of all numbers seen so far."""
 

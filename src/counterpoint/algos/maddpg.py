@@ -185,8 +185,7 @@ def update_agent(
 
     `own` is agent i out of `agents`, `mine` its column of `batch`; the others are read only.
     """
-    spec, mean = problem.spec, _mean_over(problem.axis)
-    heads: Heads = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
+    mean = _mean_over(problem.axis)
     key_target, key_actor = jax.random.split(key)
     alive = mine.alive.astype(jnp.float32)
     weight = alive / jnp.maximum(mean(jnp.mean(alive)), 1e-6)
@@ -199,18 +198,9 @@ def update_agent(
 
     inputs = joint(batch.obs, batch.action)
     importance = weight if mine.weight is None else weight * mine.weight / _max_over(problem.axis, mine.weight)
-    critic = move_averages(own.critic, inputs, mean)
-    (loss_q, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(critic, inputs, y, importance)
-    if not problem.sees.all():
-        seen = jnp.asarray(visible(spec, problem.sees))[i]
-        grads = (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
-    critic, critic_opt = _descend(config, config.critic_lr or config.lr, critic, mean(grads), own.critic_opt)
-
-    first = spec.num_agents * spec.obs_size + i * spec.act_size
+    critic, critic_opt, loss_q, q = train_critic(config, problem, own, inputs, y, importance, i)
     noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
-    actor = move_averages(own.actor, mine.obs, mean)
-    loss_p, grads = jax.value_and_grad(actor_loss, argnums=2)(config, heads, actor, critic, mine, inputs, first, noise, weight)
-    actor, actor_opt = _descend(config, config.lr, actor, mean(grads), own.actor_opt)
+    actor, actor_opt, loss_p = train_actor(config, problem, own, critic, mine, inputs, noise, weight, i)
 
     agent = Agent(
         actor=actor,
@@ -223,6 +213,45 @@ def update_agent(
     )
     figures = mean(dict(zip(METRICS, (loss_q, loss_p, jnp.mean(q), jnp.mean(y)), strict=True)))
     return agent, figures if mine.weight is None else figures | {TD_ERRORS: alive * jnp.abs(q - y)}
+
+
+def train_critic(
+    config: Config,
+    problem: Problem,
+    own: Agent,
+    inputs: Float[Array, "B I"],
+    y: Float[Array, " B"],
+    weight: Float[Array, " B"],
+    i: Int[Array, ""],
+) -> tuple[Params, optax.OptState, Float[Array, ""], Float[Array, " B"]]:
+    """Agent i's critic after one step towards y, its optimiser, the loss and the values before the step."""
+    mean = _mean_over(problem.axis)
+    critic = move_averages(own.critic, inputs, mean)
+    (loss, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(critic, inputs, y, weight)
+    if not problem.sees.all():
+        seen = jnp.asarray(visible(problem.spec, problem.sees))[i]
+        grads = (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
+    return *_descend(config, config.critic_lr or config.lr, critic, mean(grads), own.critic_opt), loss, q
+
+
+def train_actor(
+    config: Config,
+    problem: Problem,
+    own: Agent,
+    critic: Params,
+    mine: Transition,
+    inputs: Float[Array, "B I"],
+    noise: Float[Array, "B A"],
+    weight: Float[Array, " B"],
+    i: Int[Array, ""],
+) -> tuple[Params, optax.OptState, Float[Array, ""]]:
+    """Agent i's actor after one step up the critic, its optimiser and the loss."""
+    spec, mean = problem.spec, _mean_over(problem.axis)
+    heads: Heads = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
+    first = spec.num_agents * spec.obs_size + i * spec.act_size
+    actor = move_averages(own.actor, mine.obs, mean)
+    loss, grads = jax.value_and_grad(actor_loss, argnums=2)(config, heads, actor, critic, mine, inputs, first, noise, weight)
+    return *_descend(config, config.lr, actor, mean(grads), own.actor_opt), loss
 
 
 def see_rewards(
@@ -275,7 +304,7 @@ def update(config: Config, problem: Problem, agents: Agent, batch: Transition, k
     if config.order == "sequential":
         agents, metrics = jax.lax.scan(lambda agents, i: _update_in_place(config, problem, agents, batch, i, key), agents, each)
     else:
-        columns = jax.vmap(_column)(batch, each) if own_batch else batch
+        columns = jax.vmap(column)(batch, each) if own_batch else batch
         agents, metrics = jax.vmap(
             lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
             in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
@@ -290,7 +319,7 @@ def _own_batches(config: Config, problem: Problem) -> bool:
     return config.minibatch == "per-agent" and problem.spec.num_agents > 1
 
 
-def _column(batch: Transition, i: Int[Array, ""]) -> Transition:
+def column(batch: Transition, i: Int[Array, ""]) -> Transition:
     """Agent i's part of a batch."""
     return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, COLUMNS)
 
@@ -301,7 +330,7 @@ def _update_in_place(
     if _own_batches(config, problem):
         batch = jax.tree.map(lambda leaf: leaf[i], batch)
     own = jax.tree.map(lambda leaf: leaf[i], agents)
-    agent, metrics = update_agent(config, problem, own, agents, _column(batch, i), batch, i, key)
+    agent, metrics = update_agent(config, problem, own, agents, column(batch, i), batch, i, key)
     return jax.tree.map(lambda leaf, row: leaf.at[i].set(row), agents, agent), metrics
 
 
