@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import results_coma
+import results_hosted
 
 from counterpoint import plots, stats, tables
 
@@ -47,6 +48,7 @@ EXPERIMENTS = [
     Experiment("speaker-ddpg", AUTHORS | SPEAKER | {"algorithm": "ddpg"}, 10, "simple_speaker_listener, independent DDPG"),
     Experiment("spread-tuned", {"preset": "tuned-spread"}, 10, "simple_spread, tuned preset"),
     *(Experiment(*facts, together=True) for facts in results_coma.EXPERIMENTS),
+    *(Experiment(*facts) for facts in results_hosted.EXPERIMENTS),
 ]
 
 
@@ -163,6 +165,7 @@ def report() -> None:
         curves="\n".join(f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if (TABLES / f"{e.name}.png").exists()),
     )
     text += results_coma.section(rows_of, TABLES)
+    text += results_hosted.section(rows_of, TABLES)
     Path("docs/results.md").write_text(text, encoding="utf-8")
 
 
