@@ -81,10 +81,10 @@ def _last(title: str, rows: Rows) -> list[Any]:
 TENNIS = """
 ## Tennis
 
-Two rackets keep a ball in the air (`counterpoint train --scenario tennis`: preset `tennis`, Ornstein-Uhlenbeck noise, two updates
-per step). Solved is a mean of 100 episodes of at least 0.5 for the better agent. The first row judges the greedy policy after every
-100 episodes of training; the second, which is stricter, the training episodes themselves, with noise and the mean of both
-agents. A seed took {minutes} on one core.
+Two rackets keep a ball in the air (`counterpoint train --scenario tennis`: preset `tennis`, Ornstein-Uhlenbeck noise, two
+updates per step). Solved is a mean of 100 episodes of at least 0.5 for the better agent. The first row judges the greedy
+policy after every 100 episodes of training; the second, which is stricter, the training episodes themselves, with noise and
+the mean of both agents. A seed took {minutes} on one core.
 
 {table}
 ![tennis](results/tennis.png)
@@ -95,7 +95,7 @@ agents. A seed took {minutes} on one core.
 TWINS = """
 ## Somebody else's world and its compiled twin
 
-mpe2's `simple_spread` stepped in Python by worker processes (`--env mpe2.simple_spread_v3:parallel_env`), and our own, compiled:
+mpe2's `simple_spread` stepped in Python by workers (`--env mpe2.simple_spread_v3:parallel_env`), and our own, compiled:
 the same learner, one-hot actions, 6000 episodes, one agent's return.
 
 {table}
