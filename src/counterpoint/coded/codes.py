@@ -183,23 +183,23 @@ def replication(num_agents: int, num_learners: int) -> Code:
     return Code(name="replication", matrix=matrix, tolerance=num_learners // num_agents - 1)
 
 
-def mds(num_agents: int, num_learners: int, seed: int = 0) -> Code:
+def mds(num_agents: int, num_learners: int, seed: int = 0, vet: bool = True) -> Code:
     """Dense Gaussian: any N answers suffice, and every learner does the whole job."""
-    matrix = _vetted(lambda rng: rng.normal(size=(num_learners, num_agents)), num_learners - num_agents, seed)
+    matrix = _vetted(lambda rng: rng.normal(size=(num_learners, num_agents)), num_learners - num_agents, seed, vet)
     return Code(name="mds", matrix=matrix, tolerance=num_learners - num_agents)
 
 
-def systematic(num_agents: int, num_learners: int, seed: int = 0) -> Code:
+def systematic(num_agents: int, num_learners: int, seed: int = 0, vet: bool = True) -> Code:
     """[I; Gaussian]: MDS whose first N learners have one agent each, the rest all."""
 
     def draw(rng: np.random.Generator) -> np.ndarray:
         return np.concatenate([np.eye(num_agents), rng.normal(size=(num_learners - num_agents, num_agents))])
 
-    matrix = _vetted(draw, num_learners - num_agents, seed)
+    matrix = _vetted(draw, num_learners - num_agents, seed, vet)
     return Code(name="systematic", matrix=matrix, tolerance=num_learners - num_agents)
 
 
-def random_sparse(num_agents: int, num_learners: int, seed: int = 0, keep: float = 0.8) -> Code:
+def random_sparse(num_agents: int, num_learners: int, seed: int = 0, vet: bool = True, keep: float = 0.8) -> Code:
     """Gaussian entries, each kept with probability `keep`; learners left empty get one agent."""
 
     def draw(rng: np.random.Generator) -> np.ndarray:
@@ -208,16 +208,18 @@ def random_sparse(num_agents: int, num_learners: int, seed: int = 0, keep: float
         return rng.normal(size=kept.shape) * kept
 
     lost = num_learners - num_agents
-    code = Code(name="random_sparse", matrix=_vetted(draw, lost, seed), tolerance=lost)
+    code = Code(name="random_sparse", matrix=_vetted(draw, lost, seed, vet), tolerance=lost)
     # Zeros in unlucky places: the code then survives fewer losses.
     while (
-        code.tolerance and not recoverable_sets(code, _losses(num_learners, code.tolerance, _affordable(num_agents))[0]).all()
+        vet
+        and code.tolerance
+        and not recoverable_sets(code, _losses(num_learners, code.tolerance, _affordable(num_agents))[0]).all()
     ):
         code = code._replace(tolerance=code.tolerance - 1)
     return code
 
 
-def cyclic(num_agents: int, num_learners: int, tolerance: int, seed: int = 0) -> Code:
+def cyclic(num_agents: int, num_learners: int, tolerance: int, seed: int = 0, vet: bool = True) -> Code:
     """Agent i on `tolerance` + 1 consecutive learners from ⌊iJ/N⌋: the least work that survives any `tolerance` losses."""
     agents = np.arange(num_agents)
     learners = (agents * num_learners // num_agents + np.arange(tolerance + 1)[:, None]) % num_learners
@@ -230,7 +232,7 @@ def cyclic(num_agents: int, num_learners: int, tolerance: int, seed: int = 0) ->
         matrix[alone] = matrix[alone] != 0
         return matrix
 
-    return Code(name="cyclic", matrix=_vetted(draw, tolerance, seed), tolerance=tolerance)
+    return Code(name="cyclic", matrix=_vetted(draw, tolerance, seed, vet), tolerance=tolerance)
 
 
 def ldpc(num_agents: int, num_learners: int) -> Code:
@@ -302,22 +304,28 @@ def _cover(parity: np.ndarray, count: int) -> list[int]:
         return list(range(len(parity)))
     kept: list[int] = []
     covered = np.zeros(parity.shape[1])
+    least = np.ones(parity.shape[1], bool)
+    gain, cost = parity.sum(axis=1), 1e-3 * parity.sum(axis=1)
     left = np.ones(len(parity), bool)
     for _ in range(count):
-        gain = parity @ (covered == covered.min()) - 1e-3 * parity.sum(axis=1)
-        best = int(np.where(left, gain, -np.inf).argmax())
+        best = int(np.where(left, gain - cost, -np.inf).argmax())
         left[best] = False
         covered += parity[best]
         kept.append(best)
+        now = covered == covered.min()
+        # Only what changed is counted again: a thousand agents would otherwise take many seconds.
+        changed = np.flatnonzero(now != least)
+        gain = gain + parity[:, changed] @ np.where(now[changed], 1.0, -1.0)
+        least = now
     return sorted(kept)
 
 
-def _vetted(draw: Callable[[np.random.Generator], np.ndarray], lost: int, seed: int) -> np.ndarray:
+def _vetted(draw: Callable[[np.random.Generator], np.ndarray], lost: int, seed: int, vet: bool) -> np.ndarray:
     """The best conditioned of some draws over losses of `lost` learners, polished where all of these can be enumerated."""
     best, best_worst = draw(np.random.default_rng([seed, 0])), np.inf
     num_learners, num_agents = best.shape
-    arrived, complete = _losses(num_learners, lost, _affordable(num_agents))
-    if len(arrived) == 0:
+    arrived, complete = _losses(num_learners, lost, _affordable(num_agents) if vet else 0)
+    if not vet or len(arrived) == 0:
         return best
     for attempt in range(8):
         matrix = draw(np.random.default_rng([seed, attempt]))
@@ -394,8 +402,13 @@ CODES = ("uncoded", "replication", "mds", "systematic", "random_sparse", "ldpc",
 
 
 @lru_cache(maxsize=64)
-def make_code(name: str, num_agents: int, num_learners: int, seed: int = 0, tolerance: int | None = None) -> Code:
-    """The code of that name; `tolerance`: losses it must survive (cyclic: exactly so many, else 2 or more)."""
+def make_code(
+    name: str, num_agents: int, num_learners: int, seed: int = 0, tolerance: int | None = None, vet: bool = True
+) -> Code:
+    """The code of that name; `tolerance`: losses it must survive (cyclic: exactly so many, else 2 or more).
+
+    Unless it is vetted, its coefficients are the first drawn: enough to count with, not to decode with.
+    """
     if name not in CODES:
         close = difflib.get_close_matches(name, CODES, 1)
         hint = f" (perhaps {close[0]}?)" if close else ""
@@ -418,17 +431,17 @@ def make_code(name: str, num_agents: int, num_learners: int, seed: int = 0, tole
         case "replication":
             code = replication(num_agents, num_learners)
         case "mds":
-            code = mds(num_agents, num_learners, seed)
+            code = mds(num_agents, num_learners, seed, vet)
         case "systematic":
-            code = systematic(num_agents, num_learners, seed)
+            code = systematic(num_agents, num_learners, seed, vet)
         case "random_sparse":
-            code = random_sparse(num_agents, num_learners, seed)
+            code = random_sparse(num_agents, num_learners, seed, vet)
         case "ldpc":
             code = ldpc(num_agents, num_learners)
         case _:
             # At least two, and no learner left without work.
             usual = min(spare, max(2, math.ceil(num_learners / num_agents) - 1))
-            code = cyclic(num_agents, num_learners, usual if tolerance is None else tolerance, seed)
+            code = cyclic(num_agents, num_learners, usual if tolerance is None else tolerance, seed, vet)
     if tolerance is not None and code.tolerance < tolerance:
         raise UsageError(f"{name} survives any {code.tolerance} losses at this size, not {tolerance}; use cyclic or mds.")
     code.matrix.flags.writeable = False

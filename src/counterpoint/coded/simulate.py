@@ -338,7 +338,8 @@ def _run(scheme: str, timeline: Timeline, num_agents: int, unit: float, dispatch
             return _hand_out(timeline, num_agents, unit, after=unit * (1.5 if number is None else number))
         case _:
             tolerance = None if number is None else int(number)
-            return _coded(make_code(name, num_agents, num_learners, tolerance=tolerance), timeline, unit)
+            vet = num_agents <= _EXACT_AGENTS
+            return _coded(make_code(name, num_agents, num_learners, tolerance=tolerance, vet=vet), timeline, unit)
 
 
 def _parse(base: str, scheme: str) -> tuple[str, float | None]:
@@ -400,6 +401,9 @@ def _decodable(code: Code) -> Callable[[np.ndarray], np.ndarray]:
         return lambda arrived: recoverable_sets(code, arrived)
     if code.name in ("mds", "systematic", "random_sparse"):
         return lambda arrived: arrived.sum(axis=1) >= code.num_agents
+    if code.name in ("uncoded", "replication"):
+        used = (code.matrix != 0).astype(np.float32)
+        return lambda arrived: (arrived.astype(np.float32) @ used > 0).all(axis=1)
     if code.name == "cyclic":
         return lambda arrived: _cyclic_matching(code, arrived)
     return lambda arrived: peelable_sets(code, arrived)
