@@ -27,6 +27,9 @@ from counterpoint.errors import UsageError
 MAX_CONDITION = 1e4
 """Answers are decoded only below this κ; float32 noise of 6e-8 then grows to at most a thousandth, typically far less."""
 
+_ROUNDING = 2.0**-25
+"""Root mean square of the relative error when a number is rounded to float32, about."""
+
 _CHUNK = 1 << 16
 """Columns decoded at a time, so that float64 copies of long updates stay in the cache."""
 
@@ -64,6 +67,8 @@ class Decoded(NamedTuple):
     """κ of the rows that arrived."""
     residual: float
     """‖C_I u − y‖ / ‖y‖: above float32 rounding when learners did not compute the same updates."""
+    error: Float[np.ndarray, " N"]
+    """Relative error to expect in each update, because answers were rounded to float32; 0 for those copied bit for bit."""
 
 
 def condition(matrix: Float[np.ndarray, "J N"], arrived: Bool[np.ndarray, "S J"]) -> Float[np.ndarray, " S"]:
@@ -136,14 +141,23 @@ def decode(code: Code, arrived: Sequence[int], messages: Float[np.ndarray, "K D"
     copied = (np.count_nonzero(solve, axis=1) == 1) & (solve.max(axis=1) == 1)
     updates = np.empty((code.num_agents, messages.shape[1]), np.float32)
     updates[copied] = messages[solve[copied].argmax(axis=1)]
-    error = size = 0.0
+    error, sizes, found = 0.0, np.zeros(len(rows)), np.zeros(code.num_agents)
     for part in _chunks(messages.shape[1]):
         answers = messages[:, part].astype(np.float64)
         updates[~copied, part] = solve[~copied] @ answers
         error += float(np.sum((rows @ updates[:, part].astype(np.float64) - answers) ** 2))
-        size += float(np.sum(answers**2))
-    kappa = float(condition(code.matrix, mask[None])[0])
-    return Decoded(updates=updates, condition=kappa, residual=math.sqrt(error / size) if size else 0.0)
+        sizes += np.sum(answers**2, axis=1)
+        found += np.sum(updates[:, part].astype(np.float64) ** 2, axis=1)
+    kappa, size = float(condition(code.matrix, mask[None])[0]), float(sizes.sum())
+    # Rounding of each answer, carried through the decoding matrix; plain answers are not rounded, copies are nobody's sum.
+    rounded = np.where((np.count_nonzero(rows, axis=1) == 1) & (rows.sum(axis=1) == 1), 0.0, sizes)
+    noise = _ROUNDING * np.sqrt((solve**2) @ rounded + found)
+    return Decoded(
+        updates=updates,
+        condition=kappa,
+        residual=math.sqrt(error / size) if size else 0.0,
+        error=np.where(copied, 0.0, noise / np.sqrt(np.maximum(found, 1e-300))),
+    )
 
 
 def _decoding_matrix(rows: Float[np.ndarray, "K N"]) -> Float[np.ndarray, "N K"]:
