@@ -162,7 +162,7 @@ def usage() -> str:
 
 
 def main() -> None:
-    """Entry point: exit code 0 if done, 2 for wrong usage, 3 if learning diverged, 130 if interrupted."""
+    """Entry point: exit code 0 if done, 2 for wrong usage, 3 if learning diverged, 4 without learners, 130 if interrupted."""
     words = sys.argv[1:]
     if not words or words[0] in ("--help", "-h", "help"):
         print(usage())

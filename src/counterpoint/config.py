@@ -14,6 +14,7 @@ import numpy as np
 import tyro
 
 from counterpoint.algos import maddpg
+from counterpoint.coded.engine import Distribution
 from counterpoint.envs import WORLDS, make
 from counterpoint.errors import UsageError
 from counterpoint.types import Env, Spec
@@ -172,6 +173,7 @@ class Config:
     learning: maddpg.Config = field(default_factory=maddpg.Config)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    distribution: Distribution = field(default_factory=Distribution)
 
     @property
     def name(self) -> str:
@@ -202,7 +204,11 @@ class Config:
                 f"--num-envs {t.num_envs} does not divide --update-every {t.update_every}: choose --update-every {t.num_envs}"
                 " or a multiple of it."
             )
-        return self.world.build()
+        env = self.world.build()
+        self.distribution.check(env.spec.num_agents)
+        if self.distribution.learners and (t.num_seeds > 1 or t.devices > 1):
+            raise UsageError("--learners take one seed and one device: leave out --num-seeds and --devices, or --learners.")
+        return env
 
 
 def _flag(name: str) -> str:
@@ -225,6 +231,7 @@ GROUPS: dict[str, type] = {
     "learning": maddpg.Config,
     "checkpoints": Checkpoints,
     "evaluation": Evaluation,
+    "distribution": Distribution,
 }
 
 

@@ -1,13 +1,12 @@
 """From settings to a run: build the program, go on where a checkpoint left off, report, save, and leave pictures behind."""
 
-import math
 import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +16,13 @@ import numpy as np
 
 from counterpoint import config as configs
 from counterpoint import plots, random, render, runs
-from counterpoint.algos import maddpg
 from counterpoint.config import Config
+from counterpoint.distributed import learners, require_ray
 from counterpoint.errors import UsageError
-from counterpoint.loop import DEVICES, Loop, Program, Schedule, compile_advance, compile_begin, evaluate
+from counterpoint.loop import Engine, Loop, Program, compiled, compiled_pieces, evaluate, stepped
 from counterpoint.policy import Policy, names_of
+from counterpoint.program import build, prepare_jax, resolve
 from counterpoint.progress import Progress, require_sinks, sinks
-from counterpoint.replay import Memory, prioritised, row_size, uniform
 from counterpoint.runs import Run, Saver, Segment
 from counterpoint.tables import write_whole
 from counterpoint.types import Spec
@@ -36,92 +35,21 @@ class Interrupted(Exception):
     """The user asked to stop; the run, whose folder this carries, is saved."""
 
 
+class TooFewLearners(Exception):
+    """Learning was distributed, and those it was distributed to are gone; the run is saved."""
+
+
 class Diverged(Exception):
     """A parameter is no longer a finite number; what is saved still is."""
 
 
-def prepare_jax(num_devices: int) -> int:
-    """Makes JAX ready for that many devices (0: choose) and returns how many there are to use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-    wanted = num_devices or min(2, os.cpu_count() or 1)
-    with suppress(RuntimeError):  # the caller has used JAX before: take what is there
-        jax.config.update("jax_num_cpu_devices", wanted)
-    present = len(jax.devices())
-    if num_devices > present:
-        raise UsageError(f"--devices {num_devices} is more than there are: start a new process or choose --devices {present}.")
-    if num_devices == 0 and jax.default_backend() != "cpu":
-        return 1
-    return min(wanted, present)
-
-
-def resolve(config: Config) -> Config:
-    """The settings with every "choose for me" decided, as they are recorded."""
-    env = config.validate()
-    t = config.training
-    devices = prepare_jax(t.devices)
-    fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else t.update_every % devices == 0 and t.batch_size % devices == 0
-    if not fits and t.devices:
-        batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
-        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else batch
-        raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
-    total = t.num_episodes * env.max_steps
-    warmup = t.warmup or min(t.batch_size * env.max_steps, max(t.batch_size, total // 4))
-    report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
-    return configs.override(
-        config,
-        devices=devices if fits else 1,
-        warmup=warmup,
-        report_every=report,
-        max_episode_len=env.max_steps,
-        exp_name=config.name,
-    )
-
-
-def build(config: Config) -> Program:
-    """The program of resolved settings."""
-    env, t = config.validate(), config.training
-    spec = env.spec
-    split = t.devices if t.num_seeds == 1 else 1
-    per_add = t.update_every // split
-    needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
-    capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
-    size = 4 * capacity * split * t.num_seeds * row_size(spec)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > 0.8 * memory:
-        raise UsageError(
-            f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
-        )
-    algo = maddpg.make(config.learning, spec, config.sees(spec), axis=DEVICES if split > 1 else None)
-    batches = spec.num_agents if config.learning.minibatch == "per-agent" else 1
-    schedule = Schedule(
-        num_envs=t.num_envs,
-        rollout_length=t.update_every // t.num_envs,
-        updates=t.updates,
-        warmup=t.warmup,
-        report_every=config.evaluation.report_every,
-        num_episodes=t.num_episodes,
-    )
-    return Program(
-        env=env,
-        algo=algo,
-        memory=memory_of(
-            config.learning, t.buffer_size // split + per_add, spec, capacity, t.batch_size // split, per_add, batches
-        ),
-        schedule=schedule,
-        num_seeds=t.num_seeds,
-        num_devices=t.devices,
-    )
-
-
 class Job(NamedTuple):
-    """A run in training: its folder, its settings, the program they make, and who is told of it."""
+    """A run in training: its folder, its settings, the program they make, who carries it out and who is told of it."""
 
     run: Run
     config: Config
     program: Program
+    engine: Engine
     progress: Progress
 
 
@@ -134,22 +62,16 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def memory_of(learning: maddpg.Config, room: int, *sizes: Any) -> Memory:
-    """The replay that the settings ask for."""
-    if learning.replay == "uniform":
-        return uniform(*sizes)
-    return prioritised(*sizes, exponent=learning.priority_exponent, beta=learning.priority_beta, room=room)
-
-
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
     """A new run of these settings, trained to its end; they may be given as on the command line: train(scenario="simple")."""
     start = configs.preset(settings.pop("preset")) if settings.get("preset") else config or Config()
     config = resolve(configs.override(start, **settings))
     program = build(config)
     require_sinks(config)
+    require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
     run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
-    return _train(Job(run, config, program, progress or Progress()))
+    return _train(Job(run, config, program, compiled(program), progress or Progress()))
 
 
 def resume(path: str | Path, progress: Progress | None = None, num_episodes: int = 0) -> Run:
@@ -167,8 +89,10 @@ def resume(path: str | Path, progress: Progress | None = None, num_episodes: int
         config = configs.override(config, num_episodes=num_episodes)
         run.rewrite_config(configs.to_dict(config))
     require_sinks(config)
+    require_ray(config)
     prepare_jax(config.training.devices)
-    return _train(Job(run, config, build(config), progress))
+    program = build(config)
+    return _train(Job(run, config, program, compiled(program), progress))
 
 
 def is_finished(run: Run, num_episodes: int) -> bool:
@@ -191,9 +115,21 @@ def make_folder(folder: str | Path, option: str) -> None:
 
 def _train(job: Job) -> Run:
     job.progress.start(job.run.path, job.config, job.program.env.spec)
-    with _stop_signals() as stop, sinks(job.run, job.config) as log, Saver(job.run) as saver:
+    with (
+        _stop_signals() as stop,
+        sinks(job.run, job.config) as log,
+        Saver(job.run) as saver,
+        learners(job.config, job.program, job.run, job.progress.say, stop.set) as update,
+    ):
+        if update:
+            job = job._replace(engine=stepped(job.program, compiled_pieces(job.program)._replace(update=update)))
         loop, clock = _start(job)
-        loop = _until_done(job, loop, clock, saver, log, stop)
+        try:
+            loop = _until_done(job, loop, clock, saver, log, stop)
+        except Interrupted:
+            if update and update.failed:
+                raise TooFewLearners(f"{update.failed}; saved, go on with: counterpoint resume {job.run.path}") from None
+            raise
     _leave(job, loop)
     return job.run
 
@@ -203,7 +139,7 @@ def _start(job: Job) -> tuple[Loop, Clock]:
     training = job.config.training
     seeds = training.seed + np.arange(training.num_seeds)
     keys = jax.vmap(random.key)(jnp.asarray(seeds, jnp.uint32))
-    loop, clock = compile_begin(job.program)(keys), Clock(seconds=0.0, fresh=True)
+    loop, clock = job.engine.begin(keys), Clock(seconds=0.0, fresh=True)
     saved = job.run.load()
     job.run.rewind(saved.step if saved else -1)  # rows reported after it will be reported again
     if saved is None:
@@ -217,15 +153,14 @@ def _until_done(
     job: Job, loop: Loop, clock: Clock, saver: Saver, log: Callable[[dict[str, Any]], None], stop: threading.Event
 ) -> Loop:
     """The loop trained to its end: call the program, look after it, report, save, and again."""
-    run, config, program, progress = job
-    phases = {learn: compile_advance(program, learn) for learn in (False, True)}
+    run, config, program, engine, progress = job
     check = jax.jit(_finite)
     figures = jax.jit(lambda agents, keys: _evaluate(program, config, agents, keys))
     limit, safe_rows, safe_episodes = 1, int(loop.replay.added[0]), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
         learn = int(loop.step[0]) >= program.schedule.warmup
         began, before = time.perf_counter(), int(loop.step[0])
-        loop = phases[learn](loop, limit, clock.fresh)
+        loop = engine.advance(loop, learn, limit, clock.fresh)
         finite = jax.device_get(check(loop.agents))
         spent = time.perf_counter() - began
         _refuse_divergence(job, finite, loop)
@@ -392,7 +327,7 @@ def _save_policy(job: Job, loop: Loop) -> Any:
 
 def _leave(job: Job, loop: Loop) -> None:
     """Leaves the policy, the curve and the film of a finished run behind."""
-    run, config, program, progress = job
+    run, config, program, _, progress = job
     acting = _save_policy(job, loop)
     title = f"{config.world.scenario} ({config.world.flavour}), {config.algorithm}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)

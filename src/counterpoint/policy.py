@@ -16,6 +16,7 @@ from counterpoint.algos.base import Agents, Algorithm
 from counterpoint.errors import UsageError
 from counterpoint.loop import LATE
 from counterpoint.picture import Picture
+from counterpoint.program import algorithm_of
 from counterpoint.runs import Run, open_run
 from counterpoint.types import Discrete, Env
 
@@ -123,7 +124,7 @@ def load(run: str | Path | Run, seed_index: int = 0) -> Policy:
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     env = config.validate()
-    algo = maddpg.make(config.learning, env.spec, config.sees(env.spec))
+    algo = algorithm_of(config, env.spec)
     tensors, _ = run.load_policy()
     shapes = jax.eval_shape(lambda: algo.acting(algo.init(random.key(0))))
     found = {name: tensors[name].shape[1:] for name in tensors}

@@ -311,3 +311,29 @@ def test_cyclic_does_the_least_work_for_its_tolerance(bound):
 def test_bad_wishes_are_explained(arguments, message):
     with pytest.raises(UsageError, match=message):
         make_code(*arguments)
+
+
+@pytest.mark.parametrize("name", ["mds", "random_sparse", "cyclic", "ldpc"])
+def test_numbers_of_any_size_come_back_as_they_were(name):
+    """Squared gradients of one agent may be 1e-24 where another's are 1: unfolded, they keep their bits, or become zero."""
+    rng = np.random.default_rng(0)
+    size = 10.0 ** rng.uniform(-24, 0, (8, 4000)) * (rng.random((8, 4000)) < 0.9)
+    values = (rng.normal(size=(8, 4000)) * size).astype(np.float32)
+    code = make_code(name, 8, 15)
+    arrived = [j for j in range(15) if j not in ((4,) if name == "ldpc" else (0, 4, 10))]
+    found = decode(code, arrived, encode(code.matrix[arrived], codes.fold(values), np.float64))
+    back = codes.unfold(found.updates)
+    np.testing.assert_array_equal(np.sign(back) * np.sign(values) >= 0, True)
+    np.testing.assert_array_equal(back[values == 0], 0)
+    big = np.abs(values) > 1e-10
+    np.testing.assert_array_equal(back[big], values[big])
+    assert found.error.max() < 1e-10
+
+
+def test_the_error_to_expect_is_the_error_that_comes():
+    code, updates = make_code("mds", 8, 15), draw_updates(8, 4000, seed=3)
+    arrived = list(range(8))
+    found = decode(code, arrived, encode(code.matrix[arrived], updates))
+    true = np.linalg.norm(found.updates - updates, axis=1) / np.linalg.norm(updates, axis=1)
+    np.testing.assert_array_less(true / 3, found.error)
+    np.testing.assert_array_less(found.error, true * 3)

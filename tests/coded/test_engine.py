@@ -154,22 +154,19 @@ def test_whatever_the_family_does_is_distributed(variant):
     if "prioritised" in variant:
         assert_same_bits([found.metrics[0][TD_ERRORS]], [case(variant).figures[0][TD_ERRORS]])
     coded = learn("mds", variant, updates=1)
-    assert relative_errors(coded.agents[0], case(variant).central[0], case(variant).agents).max() < 1e-4
+    assert relative_errors(coded.agents[0], case(variant).central[0], case(variant).agents).max() < 1e-6
 
 
 @pytest.mark.parametrize("code", LINEAR)
 def test_sums_decode_to_the_error_that_is_told(code):
-    found = learn(code, updates=1, straggle="k=2,delay=0.2")
-    errors = relative_errors(found.agents[0], case().central[0], case().agents)
-    told = found.metrics[0][DECODE_ERROR]
-    assert errors.max() < 1e-4
-    assert (errors[told == 0] == 0).all(), "copied bit for bit"
-    summed = told > 0
-    assert summed.any() == (code in ("mds", "random-sparse")) or code in ("systematic", "ldpc", "cyclic:2")
-    np.testing.assert_array_less(errors[summed], 5 * told[summed])
-    np.testing.assert_array_less(told[summed], 30 * errors[summed])
-    integers = [np.asarray(learners.pack(tree)[1]) for tree in (found.agents[0], case().central[0])]
-    np.testing.assert_array_equal(*integers)
+    """Over some updates, because errors would grow: Adam divides by what was decoded."""
+    found = learn(code, straggle="k=2,delay=0.2")
+    for n, before in enumerate([case().agents, *case().central[:-1]]):
+        errors, told = relative_errors(found.agents[n], case().central[n], before), found.metrics[n][DECODE_ERROR]
+        assert told.max() < 1e-10
+        assert errors.max() < 1e-6
+        np.testing.assert_array_equal(*(np.asarray(learners.pack(tree)[1]) for tree in (found.agents[n], case().central[n])))
+    assert (found.metrics[0][DECODE_ERROR] > 0).all() == (code in ("mds", "random-sparse"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 11])
@@ -192,7 +189,7 @@ def test_learners_die_in_every_update_and_the_run_goes_on(code):
     assert found.transport.spawned >= 7 + 3
     assert "learner 1 is lost (its process died); another takes its place" in found.said
     if code in ("mds", "ldpc"):
-        assert relative_errors(found.agents[0], case().central[0], case().agents).max() < 1e-4
+        assert relative_errors(found.agents[0], case().central[0], case().agents).max() < 1e-6
     else:
         assert_same_bits(found.agents, case().central)
 
@@ -256,12 +253,12 @@ def test_stragglers_are_not_waited_for(code):
 
 
 def test_slow_machines_really_compute_longer():
-    found = learn("uncoded", count=4, straggle="slow=2,factor=6", updates=3, timeline=10)
+    found = learn("uncoded", count=4, straggle="slow=2,factor=12", updates=3, timeline=10)
     seconds = {}
     for row in found.rows:
         seconds.setdefault(row["learner"], []).append(row["computed"])
-    order = sorted(seconds, key=lambda learner: np.median(seconds[learner]))
-    assert np.median(seconds[order[2]]) > 2.5 * np.median(seconds[order[1]])
+    order = sorted(seconds, key=lambda learner: min(seconds[learner]))
+    assert min(seconds[order[2]]) > 2.5 * min(seconds[order[1]])
 
 
 def test_the_timeline_tells_who_did_what_and_the_planner_reads_it():
@@ -281,7 +278,7 @@ def test_only_so_many_updates_are_recorded():
 
 def test_auto_moves_from_backup_to_what_wastes_nothing():
     found = learn("auto", count=5, updates=22, pad=0.05)
-    assert any(sentence.startswith("code auto: uncoded instead of backup") for sentence in found.said), found.said
+    assert any(sentence.startswith("code auto: uncoded") for sentence in found.said), found.said
     assert "stopped" not in {row["outcome"] for row in found.rows if row["update"] > 20}
 
 

@@ -5,7 +5,7 @@ Learner j computes the update u_i of every agent i with C[j, i] ≠ 0 and answer
 as soon as the answers I that arrived determine every u_i: when the condition number κ(C_I) is below MAX_CONDITION.
 
 Differs from the authors' code:
-- Updates (differences of parameters) are coded, not parameters: the decoding error shrinks with them.
+- Answers travel in float64 and are signed square roots (`fold`): what is decoded rounds to the float32 it was.
 - A bare rank test is never used. Their Vandermonde matrices pass it at 10 agents and decode with an error of 88 %.
 - Dense and sparse real codes are drawn, vetted and polished until every smallest set of answers is well conditioned.
 - Peeling falls back on least squares over all answers, so it cannot stall where the answers suffice.
@@ -27,8 +27,8 @@ from counterpoint.errors import UsageError
 MAX_CONDITION = 1e4
 """Answers are decoded only below this κ; float32 noise of 6e-8 then grows to at most a thousandth, typically far less."""
 
-_ROUNDING = 2.0**-25
-"""Root mean square of the relative error when a number is rounded to float32, about."""
+_NOISE = 8.0
+"""Numbers below so many roundings of what they are decoded from are taken for zero."""
 
 _CHUNK = 1 << 16
 """Columns decoded at a time, so that float64 copies of long updates stay in the cache."""
@@ -68,7 +68,7 @@ class Decoded(NamedTuple):
     residual: float
     """‖C_I u − y‖ / ‖y‖: above float32 rounding when learners did not compute the same updates."""
     error: Float[np.ndarray, " N"]
-    """Relative error to expect in each update, because answers were rounded to float32; 0 for those copied bit for bit."""
+    """Relative error to expect in each update, because answers were rounded; 0 for those copied bit for bit."""
 
 
 def condition(matrix: Float[np.ndarray, "J N"], arrived: Bool[np.ndarray, "S J"]) -> Float[np.ndarray, " S"]:
@@ -118,9 +118,11 @@ def peelable_sets(code: Code, arrived: Bool[np.ndarray, "S J"]) -> Bool[np.ndarr
         unknown[solved] = 0
 
 
-def encode(rows: Float[np.ndarray, "K n"], updates: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "K D"]:
-    """The answers y = rows · updates in float32; a learner passes its own row without zeros and only its own updates."""
-    answers = np.empty((rows.shape[0], updates.shape[1]), np.float32)
+def encode(
+    rows: Float[np.ndarray, "K n"], updates: Float[np.ndarray, "n D"], kind: type = np.float32
+) -> Float[np.ndarray, "K D"]:
+    """The answers y = rows · updates; a learner passes its own row without zeros and only its own updates."""
+    answers = np.empty((rows.shape[0], updates.shape[1]), kind)
     for part in _chunks(updates.shape[1]):
         answers[:, part] = rows.astype(np.float64) @ updates[:, part].astype(np.float64)
     return answers
@@ -130,7 +132,8 @@ def decode(code: Code, arrived: Sequence[int], messages: Float[np.ndarray, "K D"
     """Every agent's update from the messages of the learners in `arrived`, in that order.
 
     Answers that hold one agent with coefficient 1 are taken bit for bit. The rest is peeled when all coefficients are 0 or 1,
-    else solved by least squares over all answers: one small decoding matrix [N, K], one product with the messages.
+    else solved by least squares over all answers: one small decoding matrix [N, K], one product with the messages. What is
+    no more than rounding beside the answers it came from is zero.
     """
     rows = code.matrix[np.asarray(arrived, int)]
     mask = np.zeros(code.num_learners, bool)
@@ -139,25 +142,45 @@ def decode(code: Code, arrived: Sequence[int], messages: Float[np.ndarray, "K D"
         raise ValueError(f"the answers of learners {sorted(arrived)} do not determine every update of code {code.name}")
     solve = _decoding_matrix(rows)
     copied = (np.count_nonzero(solve, axis=1) == 1) & (solve.max(axis=1) == 1)
-    updates = np.empty((code.num_agents, messages.shape[1]), np.float32)
+    updates = np.empty((code.num_agents, messages.shape[1]), messages.dtype)
+    rounding = float(np.finfo(messages.dtype).eps) / 4  # its root mean square, about
+    kappa = float(condition(code.matrix, mask[None])[0])
+    noise_floor = _NOISE * (rounding + kappa * 2.0**-54)  # of the answers, and of the decoding matrix itself
     updates[copied] = messages[solve[copied].argmax(axis=1)]
     error, sizes, found = 0.0, np.zeros(len(rows)), np.zeros(code.num_agents)
     for part in _chunks(messages.shape[1]):
         answers = messages[:, part].astype(np.float64)
-        updates[~copied, part] = solve[~copied] @ answers
+        solved = solve[~copied] @ answers
+        solved[np.abs(solved) < noise_floor * (np.abs(solve[~copied]) @ np.abs(answers))] = 0.0
+        updates[~copied, part] = solved
         error += float(np.sum((rows @ updates[:, part].astype(np.float64) - answers) ** 2))
         sizes += np.sum(answers**2, axis=1)
         found += np.sum(updates[:, part].astype(np.float64) ** 2, axis=1)
-    kappa, size = float(condition(code.matrix, mask[None])[0]), float(sizes.sum())
+    size = float(sizes.sum())
     # Rounding of each answer, carried through the decoding matrix; plain answers are not rounded, copies are nobody's sum.
     rounded = np.where((np.count_nonzero(rows, axis=1) == 1) & (rows.sum(axis=1) == 1), 0.0, sizes)
-    noise = _ROUNDING * np.sqrt((solve**2) @ rounded + found)
+    noise = rounding * np.sqrt((solve**2) @ rounded + found)
     return Decoded(
         updates=updates,
         condition=kappa,
         residual=math.sqrt(error / size) if size else 0.0,
         error=np.where(copied, 0.0, noise / np.sqrt(np.maximum(found, 1e-300))),
     )
+
+
+def fold(values: np.ndarray) -> np.ndarray:
+    """Signed square roots in float64.
+
+    The error of a decoded number is relative to the largest that other agents have in its place. Adam's squared gradients
+    span so many orders of magnitude that a small one would be lost, even change its sign; their roots span half as many.
+    """
+    wide = values.astype(np.float64)
+    return np.copysign(np.sqrt(np.abs(wide)), wide)
+
+
+def unfold(values: np.ndarray) -> np.ndarray:
+    """The float32 numbers that `fold` was given."""
+    return (values * np.abs(values)).astype(np.float32)
 
 
 def _decoding_matrix(rows: Float[np.ndarray, "K N"]) -> Float[np.ndarray, "N K"]:

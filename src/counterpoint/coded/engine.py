@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -21,13 +22,12 @@ import numpy as np
 
 from counterpoint.algos.base import Algorithm, Metrics
 from counterpoint.coded import learner as learners
-from counterpoint.coded.codes import decode
+from counterpoint.coded.codes import decode, fold, unfold
 from counterpoint.coded.learner import Order, Published, Report, Trouble, Vector, Work
 from counterpoint.coded.plan import compare, delay_models, possible_schemes, recording_of
 from counterpoint.coded.rounds import Round, Task, code_of, fastest_first, is_linear, make_round
 from counterpoint.coded.simulate import Crashes, Mixed, Scheme, Timeline, parse_scheme, recommend
 from counterpoint.errors import UsageError
-from counterpoint.replay import Memory
 from counterpoint.types import Key, Transition
 
 DECODE_ERROR = "decode_error"
@@ -143,16 +143,22 @@ Row = dict[str, Any]
 """Of the timeline: see `plan.COLUMNS`."""
 
 
-def work_of(algo: Algorithm, memory: Memory, pad: float) -> Work:
-    """What learners compute for this algorithm."""
-    if algo.update_one is None:
-        raise UsageError("agents that learn one after another cannot be distributed: choose --order snapshot or no --learners.")
+def work_of(algo: Algorithm, memory: Any, pad: float) -> Work:
+    """What learners compute for this algorithm on minibatches of this memory."""
+    require_distributable(algo)
+    assert algo.update_one is not None
     key = jax.eval_shape(lambda: jax.random.split(_some_key())[0])
     agents = jax.eval_shape(algo.init, key)
     batch = jax.eval_shape(memory.sample, jax.eval_shape(memory.init), key)
     floats, integers = jax.eval_shape(learners.pack, agents)
     example = Published(floats, integers, batch, jax.eval_shape(jax.random.key_data, key))
     return Work(algo.update_one, learners.layout_of(algo.update_one, agents, batch, key), example, pad)
+
+
+def require_distributable(algo: Algorithm) -> None:
+    """Refuses algorithms whose agents cannot learn apart from each other."""
+    if algo.update_one is None:
+        raise UsageError("agents that learn one after another cannot be distributed: choose --order snapshot or no --learners.")
 
 
 def _some_key() -> Key:
@@ -173,9 +179,11 @@ class Controller:
         seed: int = 0,
         say: Callable[[str], None] = lambda sentence: None,
         record: Callable[[Sequence[Row]], None] = lambda rows: None,
+        fail: Callable[[], None] = lambda: None,
+        first: int = 0,
     ) -> None:
         self.failed = ""
-        """Why the run must stop, once it must."""
+        """Why the run must stop, once it must; `fail` is called then, and further updates are computed here."""
         self.times: Times | None = None
         """Of the last update."""
         self.rows: deque[Row] = deque(maxlen=5 * AUTO_EVERY * max(settings.learners, 1) * 4)
@@ -183,7 +191,8 @@ class Controller:
         self._settings, self._work, self._transport, self._say, self._record = settings, work, transport, say, record
         self._scheme = parse_scheme("backup" if settings.code == "auto" else settings.code)
         self._lab = _Laboratory(settings.straggle, settings.learners, seed)
-        self._update = -1
+        self._update = first - 1
+        self._fail_run, self._compute = fail, lru_cache(lambda: learners.compiled(work))
         self._alive: set[int] = set()
         self._busy: dict[int, _Pending] = {}
         self._starting: dict[int, float] = {}
@@ -209,7 +218,9 @@ class Controller:
         published = Published(*jax.device_get((floats, integers, batch, jax.random.key_data(key))))
         handle = self._transport.publish(published)
         publishing = time.monotonic() - began
-        answers, fetching, encoding = self._collect(handle, published, began)
+        answers, fetching, encoding = (
+            (self._alone(published), 0.0, 0.0) if self.failed else self._collect(handle, published, began)
+        )
         decoding = time.monotonic()
         vectors, error = self._decode(published, answers)
         agents, figures = self._accept(*_parts(self._work, vectors, published))
@@ -365,11 +376,9 @@ class Controller:
         if len(plain) == num_agents:
             return np.stack([plain[agent] for agent in range(num_agents)]), np.zeros(num_agents)
         code = code_of(self._scheme, num_agents, self._settings.learners)
-        moved = [vector if task.row else learners.difference(vector, published, task.agents[0]) for task, vector in answers]
-        found = decode(code, [task.index for task, _ in answers], np.stack(moved))
-        vectors = found.updates.astype(np.float64)
-        vectors[:, : published.floats.shape[1]] += published.floats
-        vectors = vectors.astype(np.float32)
+        messages = np.stack([vector if task.row else fold(vector) for task, vector in answers])
+        found = decode(code, [task.index for task, _ in answers], messages)
+        vectors = unfold(found.updates)
         for agent, vector in plain.items():
             vectors[agent] = vector
         error = np.where(np.isin(np.arange(num_agents), list(plain)), 0.0, np.maximum(found.error, found.residual))
@@ -377,7 +386,7 @@ class Controller:
 
     def _alone(self, published: Published) -> list[tuple[Task, Vector]]:
         """All answers, computed here: so an update under way when too few learners are left ends as it would have."""
-        compute = learners.compiled(self._work)
+        compute = self._compute()
         agents = range(len(published.floats))
         return [(Task((agent,)), np.asarray(compute(published, np.int32(agent)))) for agent in agents]
 
@@ -387,6 +396,7 @@ class Controller:
             f"only {alive} of {self._settings.learners} learners live, fewer than {wanted}, and no other came back within"
             f" {self._settings.patience:g} s"
         )
+        self._fail_run()
 
     def _wait_for_learners(self) -> None:
         """Returns when all learners are ready, or enough of them after the patience."""

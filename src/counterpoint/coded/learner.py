@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from counterpoint.coded.codes import encode, fold
 from counterpoint.coded.rounds import Task
 
 Vector = np.ndarray
@@ -180,11 +181,11 @@ class Learner:
         assert self._compute is not None, "ready() comes first"
         began = time.monotonic()
         self._wait(update, trouble.delay)
-        waited, computed, encoding = time.monotonic() - began, 0.0, 0.0
-        answer: Vector | None = None
-        for n, agent in enumerate(task.agents):
+        waited, computed = time.monotonic() - began, 0.0
+        vectors: list[Vector] = []
+        for agent in task.agents:
             if self._stopped >= update:
-                return Report(waited, computed, encoding, stopped=True), None
+                return Report(waited, computed, 0.0, stopped=True), None
             begun = time.monotonic()
             vector = self._once(published, agent, update, trouble.pace)
             ended = time.monotonic()
@@ -192,12 +193,12 @@ class Learner:
             if max(0.0, begun - began) <= trouble.pause_at < ended - began:
                 self._wait(update, trouble.pause_for)
                 waited += time.monotonic() - ended
-            ended = time.monotonic()
-            answer = _added(answer, task, n, vector, published)
-            encoding += time.monotonic() - ended
+            vectors.append(vector)
         if self._stopped >= update:
-            return Report(waited, computed, encoding, stopped=True), None
-        return Report(waited, computed, encoding, stopped=False), None if answer is None else answer.astype(np.float32)
+            return Report(waited, computed, 0.0, stopped=True), None
+        ended = time.monotonic()
+        answer = message_of(task, vectors)
+        return Report(waited, computed, time.monotonic() - ended, stopped=False), answer
 
     def _once(self, published: Published, agent: int, update: int, pace: float) -> Vector:
         """One agent's update, padded by waiting; a slow machine really computes again and again, or waits longer."""
@@ -222,20 +223,11 @@ class Learner:
         os._exit(1)
 
 
-def _added(answer: Vector | None, task: Task, n: int, vector: Vector, published: Published) -> Vector:
-    """The answer so far: the vector itself, or with a row of a code the sum of what changed, in float64."""
+def message_of(task: Task, vectors: list[Vector]) -> Vector:
+    """One agent's vector as it is, or with a row of a code the sum of what several fold to."""
     if not task.row:
-        return vector
-    moved = task.row[n] * difference(vector, published, task.agents[n])
-    return moved if answer is None else answer + moved
-
-
-def difference(vector: Vector, published: Published, agent: int) -> np.ndarray:
-    """What changed, in float64; integers and figures are differences already, or have no earlier value."""
-    moved = vector.astype(np.float64)
-    before = published.floats[agent]
-    moved[: len(before)] -= before
-    return moved
+        return vectors[0]
+    return encode(np.array([task.row]), np.stack([fold(vector) for vector in vectors]), np.float64)[0]
 
 
 class Machine(NamedTuple):
@@ -251,7 +243,7 @@ class Machine(NamedTuple):
         import jax
 
         threads = int(os.environ.get("NPROC", 0)) or len(os.sched_getaffinity(0))
-        return Machine(threads, jax.config.jax_compilation_cache_dir or "")
+        return Machine(threads, str(jax.config.values.get("jax_compilation_cache_dir") or ""))
 
     def imitate(self) -> None:
         """Sets this process up so, before it uses JAX."""

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,8 +30,9 @@ def require_ray() -> None:
 def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], None]:
     """Makes sure that Ray runs, here or at that address; returns what ends it again."""
     require_ray()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns
+    os.environ.setdefault("RAY_worker_niceness", "0")  # learners do the work: at Ray's 15 a busy machine starves them
     import ray
 
     if ray.is_initialized():
@@ -44,14 +46,16 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
             sentence = f"there is no Ray cluster at --ray-address {address} ({reason}): start one, or leave it out."
             raise UsageError(sentence) from None
     else:
-        ray.init(
-            address="local",
-            num_cpus=num_learners,
-            object_store_memory=max(store_bytes, 100 * 2**20),
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            **common,
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # Ray's processes do not use ours
+            ray.init(
+                address="local",
+                num_cpus=num_learners,
+                object_store_memory=max(store_bytes, 100 * 2**20),
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                **common,
+            )
     return ray.shutdown
 
 
@@ -69,8 +73,9 @@ class RayTransport:
         size = sum(int(np.prod(leaf.shape)) * 4 for leaf in _leaves(work.example))
         self._shutdown = connect(address, num_learners, (8 + num_learners) * size)
         import ray
+        import ray.exceptions
 
-        self._ray = ray
+        self._ray: Any = ray
         self._class = ray.remote(LearnerProcess).options(
             max_restarts=0, max_concurrency=2, num_cpus=1, scheduling_strategy="SPREAD" if address else "DEFAULT"
         )
