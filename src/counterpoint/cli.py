@@ -142,7 +142,22 @@ def plan(
     schemes.plan(agents, learners, delays, recording, unit, overhead, agent_bytes, trials, seed, out)
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, play, benchmark, plot, runs, envs, presets, plan)}
+def reproduce(result: Positional[str] = "", quick: bool = False, out: str = "./reproduced") -> None:
+    """Rerun a published result and print ours beside it (without a name: list them).
+
+    Args:
+        result: Which one.
+        quick: A small part, in a minute or two, to see that everything works.
+        out: Where tables and figures go; what was measured there is not measured again.
+    """
+    from counterpoint import reproduce as published
+
+    published.reproduce(result, quick, out)
+
+
+COMMANDS = {
+    command.__name__: command for command in (train, resume, play, benchmark, plot, runs, envs, presets, plan, reproduce)
+}
 
 
 def usage() -> str:

@@ -73,7 +73,8 @@ def _why(best: Prediction, predictions: Sequence[Prediction]) -> str:
     return reason + "."
 
 
-def _hex(colour: Rgb) -> str:
+def hex_of(colour: Rgb) -> str:
+    """The colour as matplotlib writes it."""
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
@@ -87,7 +88,7 @@ def plan_figure(predictions: Sequence[Prediction], best: Prediction, path: str |
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2, 1])
         figure.suptitle(title, x=0.01, ha="left", size=10, color=INK_HEX)
         names = [p.scheme.replace("_", " ") for p in shown]
-        colours = [_hex(BLUE if p is best else STONE) for p in shown]
+        colours = [hex_of(BLUE if p is best else STONE) for p in shown]
         left.barh(names, [p.mean for p in shown], color=colours, height=0.62)
         left.plot([p.p99 for p in shown], names, "|", color=INK_HEX, markersize=9, markeredgewidth=1.4)
         far = max(max(p.p99 for p in shown), 1e-9)
@@ -129,7 +130,7 @@ def timeline_figure(path: str | Path, out: str | Path, updates: int = 12) -> Non
                 continue
             sent, arrived = begins[number] + float(row["sent"]), begins[number] + float(row["arrived"])
             waited, computed = float(row["waited"]), float(row["computed"])
-            colour = _hex(OUTCOMES[row["outcome"]])
+            colour = hex_of(OUTCOMES[row["outcome"]])
             axes.barh(learner, arrived - sent, left=sent, height=0.7, color=colour, alpha=0.3, linewidth=0)
             axes.barh(learner, computed, left=sent + waited, height=0.7, color=colour, linewidth=0)
         for number in numbers:
@@ -138,7 +139,7 @@ def timeline_figure(path: str | Path, out: str | Path, updates: int = 12) -> Non
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.set_title(f"updates {numbers[0]} to {numbers[-1]}: solid computing, faint waiting and moving")
         axes.grid(visible=False)
-        handles = [axes.barh(0, 0, color=_hex(colour), label=name) for name, colour in OUTCOMES.items()]
+        handles = [axes.barh(0, 0, color=hex_of(colour), label=name) for name, colour in OUTCOMES.items()]
         figure.legend(handles=handles, loc="outside right upper")
 
     save_figure((7.0, 1.2 + 0.16 * learners), out, 200, draw)

@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -66,12 +67,11 @@ def test_ray_listens_to_this_machine_only(ray):
     """No port of this session answers at another address of the machine."""
     ports = {int(ray.get_runtime_context().gcs_address.rpartition(":")[2])}
     ports |= {node["NodeManagerPort"] for node in ray.nodes()} | {node["ObjectManagerPort"] for node in ray.nodes()}
-    assert all(node["NodeManagerAddress"] == "127.0.0.1" for node in ray.nodes())
-    with open("/proc/net/tcp") as file:
-        lines = [line.split() for line in file][1:]
-    listening = {(int(words[1].split(":")[1], 16), words[1].split(":")[0]) for words in lines if words[3] == "0A"}
-    open_to_all = {port for port, address in listening if port in ports and address == "00000000"}
-    assert not open_to_all
+    words = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    bound = [word[1].split(":") for word in words if word[3] == "0A"]  # listening
+    addresses = {address for address, port in bound if int(port, 16) in ports}
+    assert addresses
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, "127.0.0.1, as IPv4 or within IPv6"
     with socket.create_connection(("127.0.0.1", ports.pop()), timeout=5):
         pass
 

@@ -12,7 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -228,6 +228,15 @@ class Controller:
         now = time.monotonic()
         self.times = Times(now - began, publishing, fetching, now - decoding, encoding)
         return agents, metrics
+
+    def change(self, code: str, straggle: str, among: int) -> None:
+        """Goes on under another scheme and other trouble, which befalls only the first `among` learners."""
+        self._settings = replace(self._settings, code=code, straggle=straggle)
+        self._scheme = parse_scheme("backup" if code == "auto" else code)
+        self._lab = _Laboratory(straggle, among, seed=0)
+        self._speeds.clear()
+        self.rows.clear()
+        self._update = AUTO_EVERY * (self._update // AUTO_EVERY + 1) - 1
 
     def _collect(self, handle: Any, published: Published, began: float) -> tuple[list[tuple[Task, Vector]], float, float]:
         """Answers that determine every agent, the seconds spent fetching, and the longest a learner spent encoding."""
@@ -473,6 +482,8 @@ class _Laboratory:
     def trouble(self, update: int, learner: int, elapsed: float) -> Trouble:
         """What happens to a learner that is sent work so many seconds after the update began; it dies once at most."""
         at = update % self.BLOCK, learner
+        if learner >= self._dies.shape[1]:
+            return Trouble()
         dies = bool(self._dies[at]) and (update, learner) not in self._dead
         if dies:
             self._dead.add((update, learner))

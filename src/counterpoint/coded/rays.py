@@ -7,9 +7,12 @@ restarted by Ray, which takes seconds to say so: the controller replaces them.
 import importlib.util
 import logging
 import os
+import signal
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +36,8 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns
     os.environ.setdefault("RAY_worker_niceness", "0")  # learners do the work: at Ray's 15 a busy machine starves them
+    if not address:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's word for: 127.0.0.1 only
     import ray
 
     if ray.is_initialized():
@@ -40,23 +45,35 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     if address:
         try:
-            ray.init(address=address, **common)
+            with _own_signals():
+                ray.init(address=address, **common)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             sentence = f"there is no Ray cluster at --ray-address {address} ({reason}): start one, or leave it out."
             raise UsageError(sentence) from None
     else:
-        with warnings.catch_warnings():
+        with _own_signals(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # Ray's processes do not use ours
             ray.init(
                 address="local",
                 num_cpus=num_learners,
                 object_store_memory=max(store_bytes, 100 * 2**20),
                 include_dashboard=False,
-                _node_ip_address="127.0.0.1",
                 **common,
             )
     return ray.shutdown
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps our handlers of signals, which save the run; Ray would install its own."""
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 class _Sent(NamedTuple):
