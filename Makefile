@@ -28,6 +28,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready  ## measured speed (docs/performance.md
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/training.py $(ARGS)
 	$(BIN)/python benchmarks/distributed.py
+	$(BIN)/python benchmarks/coma.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from counterpoint.envs import make as make
     from counterpoint.experiment import resume as resume
     from counterpoint.experiment import train as train
+    from counterpoint.exports import export as export
     from counterpoint.policy import load as load
     from counterpoint.zoo import to_pettingzoo as to_pettingzoo
 
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "train": "counterpoint.experiment",
     "resume": "counterpoint.experiment",
+    "export": "counterpoint.exports",
     "load": "counterpoint.policy",
     "make": "counterpoint.envs",
     "to_pettingzoo": "counterpoint.zoo",

@@ -72,6 +72,22 @@ def benchmark(
     commands.benchmark(run, benchmark_iters, benchmark_dir, explore)
 
 
+def export(
+    run: Positional[str], format: Literal["onnx", "numpy", "safetensors"] = "onnx", out: str = "", seed_index: int = 0
+) -> None:
+    """Write a run's policy for use elsewhere: a file per agent and one for the team, checked by running them.
+
+    Args:
+        run: The run's folder.
+        format: For onnxruntime and its relatives, for NumPy alone, or as bare arrays.
+        out: The folder to write (empty: export/FORMAT inside the run's).
+        seed_index: Which seed's policy, if the run has several.
+    """
+    from counterpoint import commands
+
+    commands.export(run, format, out, seed_index)
+
+
 def plot(runs: Positional[tuple[str, ...]], out: str = "comparison.png", column: str = "") -> None:
     """Draw the learning curves of runs in one figure.
 
@@ -156,7 +172,8 @@ def reproduce(result: Positional[str] = "", quick: bool = False, out: str = "./r
 
 
 COMMANDS = {
-    command.__name__: command for command in (train, resume, play, benchmark, plot, runs, envs, presets, plan, reproduce)
+    command.__name__: command
+    for command in (train, resume, play, benchmark, export, plot, runs, envs, presets, plan, reproduce)
 }
 
 

@@ -208,12 +208,18 @@ class Engine(NamedTuple):
     """(keys [K]) → the loop of all seeds at the start."""
     advance: Callable[[Loop, bool, int, bool], Loop]
     """(loop, learn, limit, fresh) → as `compile_advance` says, learning or warming up. The loop is donated."""
+    evaluate: Callable[[Agents, Key, int], "Episodes"]
+    """(acting agents [K, …], keys [K], E) → that many greedy episodes of each seed, [K, E, …]."""
 
 
 def compiled(program: Program) -> Engine:
     """The whole loop as one compiled program."""
     phases = {learn: compile_advance(program, learn) for learn in (False, True)}
-    return Engine(begin=compile_begin(program), advance=lambda loop, learn, limit, fresh: phases[learn](loop, limit, fresh))
+    return Engine(
+        begin=compile_begin(program),
+        advance=lambda loop, learn, limit, fresh: phases[learn](loop, limit, fresh),
+        evaluate=_evaluate_seeds(program),
+    )
 
 
 def stepped(program: Program, parts: Pieces | None = None) -> Engine:
@@ -236,7 +242,15 @@ def stepped(program: Program, parts: Pieces | None = None) -> Engine:
         seed = begin(program, chosen, keys[0])
         return jax.tree.map(lambda leaf: leaf[None], seed)
 
-    return Engine(begin=start_seed, advance=advance)
+    return Engine(begin=start_seed, advance=advance, evaluate=_evaluate_seeds(program))
+
+
+def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], "Episodes"]:
+    def each(agents: Agents, keys: Key, episodes: int) -> Episodes:
+        one = partial(evaluate, program.env, program.algo, num_episodes=episodes, explore=False)
+        return jax.vmap(one)(agents, keys)
+
+    return jax.jit(each, static_argnums=2)
 
 
 def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:

@@ -1,5 +1,6 @@
 """Whole runs whose updates learners compute; here the learners are threads, so that a run takes seconds."""
 
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_run_is_the_same_whatever_becomes_of_its_learners(threads, tmp_path):
     assert read_recording(stormy.path).delays.start.shape[1] == 3
 
 
-def test_it_is_the_run_of_the_same_program_without_learners(threads, tmp_path):
+def test_it_is_the_run_of_the_same_program_without_learners(threads, tmp_path, monkeypatch):
     run = train(tmp_path, "run", code="stream:2")
     config = configs.from_dict(run.config)
     program = build(config)
@@ -94,8 +95,9 @@ def test_it_is_the_run_of_the_same_program_without_learners(threads, tmp_path):
         return agents, figures | {DECODE_ERROR: jnp.zeros(2)}
 
     engine = stepped(program, compiled_pieces(program)._replace(update=update))
+    monkeypatch.setattr(experiment, "engine_of", lambda *settings: nullcontext(engine))
     central = experiment.runs.create(tmp_path, "central", run.config)
-    experiment._train(experiment.Job(central, configs.override(config, learners=0), program, engine, experiment.Progress()))
+    experiment._train(central, configs.override(config, learners=0), program, experiment.Progress())
     assert_same_policy(run, central)
 
 
@@ -122,6 +124,7 @@ def test_without_learners_it_saves_and_goes_on_exactly(threads, tmp_path):
     [
         ({"order": "sequential"}, "choose --order snapshot"),
         ({"num_seeds": 2}, "--learners take one seed and one device"),
+        ({"algorithm": "coma", "batch_size": 1024, "warmup": 0}, "choose --order snapshot"),
         ({"code": "ldcp"}, "unknown scheme 'ldcp'"),
     ],
 )

@@ -33,6 +33,9 @@ from counterpoint.types import Key, Transition
 DECODE_ERROR = "decode_error"
 """The metric: relative error to expect in each agent's update."""
 
+START_LIMIT = 180.0
+"""Seconds that learners may take to start: many on few cores take their time."""
+
 AUTO_SCHEMES = ("uncoded", "replication", "stream:3", "backup", "hedge:1.5", "fastest_first", "backup+fastest_first")
 """What `auto` chooses from: schemes that give the same bits, so that its choice cannot change the run."""
 AUTO_EVERY = 20
@@ -158,7 +161,9 @@ def work_of(algo: Algorithm, memory: Any, pad: float) -> Work:
 def require_distributable(algo: Algorithm) -> None:
     """Refuses algorithms whose agents cannot learn apart from each other."""
     if algo.update_one is None:
-        raise UsageError("agents that learn one after another cannot be distributed: choose --order snapshot or no --learners.")
+        raise UsageError(
+            "agents that learn from each other's updates cannot be distributed: choose --order snapshot, or no --learners."
+        )
 
 
 def _some_key() -> Key:
@@ -342,7 +347,7 @@ class Controller:
         """Gives up learners that have been silent for longer than the patience."""
         now, patience = time.monotonic(), self._settings.patience
         since = {learner: pending.sent for learner, pending in self._busy.items()}
-        slow_start = {learner: at + patience for learner, at in self._starting.items()}  # starting may take twice as long
+        slow_start = {learner: at + START_LIMIT - patience for learner, at in self._starting.items()}
         for learner, at in (since | slow_start).items():
             if now - at > patience:
                 self._transport.kill(learner)
@@ -410,14 +415,14 @@ class Controller:
     def _wait_for_learners(self) -> None:
         """Returns when all learners are ready, or enough of them after the patience."""
         began = time.monotonic()
-        while self._starting and time.monotonic() - began < 2 * self._settings.patience:
+        while self._starting and time.monotonic() - began < START_LIMIT:
             for event in self._transport.poll(0.5):
                 self._notice(event, None)
         if len(self._alive) < self._settings.min_learners:
             self._transport.close()
             raise UsageError(
                 f"only {len(self._alive)} of {self._settings.learners} learners started within"
-                f" {2 * self._settings.patience:g} s: choose fewer --learners or a larger --patience."
+                f" {START_LIMIT:g} s: choose fewer --learners."
             )
         if missing := self._settings.learners - len(self._alive):
             self._say(f"{missing} of {self._settings.learners} learners are not ready yet; training begins without them")
