@@ -49,6 +49,7 @@ def test_every_scheme_is_measured_once_and_written_up(threads, tmp_path, monkeyp
     ]
     assert table[0]["published, s"] == "0.05"
     assert table[1]["published, s"] == ""
+    assert float(table[3]["predicted, s"]) == pytest.approx(5 * (QUICK.unit + QUICK.overhead + QUICK.delay))
     means = {(row["late"], row["scheme"]): float(row["ours, s"]) for row in table}
     assert means["2", "uncoded"] > 5 * 0.05, "both of the late are among the eight that count"
     assert means["2", "backup"] < means["2", "uncoded"]

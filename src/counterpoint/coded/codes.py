@@ -27,8 +27,8 @@ from counterpoint.errors import UsageError
 MAX_CONDITION = 1e4
 """Answers are decoded only below this κ; float32 noise of 6e-8 then grows to at most a thousandth, typically far less."""
 
-_NOISE = 8.0
-"""Numbers below so many roundings of what they are decoded from are taken for zero."""
+_NOISE = 1024.0
+"""Numbers below so many errors of the decoding matrix, times what they are decoded from, are taken for zero."""
 
 _CHUNK = 1 << 16
 """Columns decoded at a time, so that float64 copies of long updates stay in the cache."""
@@ -142,16 +142,17 @@ def decode(code: Code, arrived: Sequence[int], messages: Float[np.ndarray, "K D"
         raise ValueError(f"the answers of learners {sorted(arrived)} do not determine every update of code {code.name}")
     solve = _decoding_matrix(rows)
     copied = (np.count_nonzero(solve, axis=1) == 1) & (solve.max(axis=1) == 1)
-    updates = np.empty((code.num_agents, messages.shape[1]), messages.dtype)
-    rounding = float(np.finfo(messages.dtype).eps) / 4  # its root mean square, about
     kappa = float(condition(code.matrix, mask[None])[0])
-    noise_floor = _NOISE * (rounding + kappa * 2.0**-54)  # of the answers, and of the decoding matrix itself
+    rounding = float(np.finfo(messages.dtype).eps) / 4  # its root mean square, about
+    # Of the answers, and of the decoding matrix, whose zeros are only nearly so.
+    noise_floor = (8 * rounding + _NOISE * kappa * 2.0**-54) * np.abs(solve[~copied]).max(axis=1, initial=0.0)
+    updates = np.empty((code.num_agents, messages.shape[1]), messages.dtype)
     updates[copied] = messages[solve[copied].argmax(axis=1)]
     error, sizes, found = 0.0, np.zeros(len(rows)), np.zeros(code.num_agents)
     for part in _chunks(messages.shape[1]):
         answers = messages[:, part].astype(np.float64)
         solved = solve[~copied] @ answers
-        solved[np.abs(solved) < noise_floor * (np.abs(solve[~copied]) @ np.abs(answers))] = 0.0
+        solved[np.abs(solved) < noise_floor[:, None] * np.abs(answers).sum(axis=0)] = 0.0
         updates[~copied, part] = solved
         error += float(np.sum((rows @ updates[:, part].astype(np.float64) - answers) ** 2))
         sizes += np.sum(answers**2, axis=1)
