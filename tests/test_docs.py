@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint import cli, commands, listings
+from counterpoint import cli, commands, listings, reproduce, schemes
 from counterpoint import config as configs
 from counterpoint.envs import WORLDS, make
 from counterpoint.replay import row_size
@@ -91,6 +91,8 @@ def test_commands_parse(line, monkeypatch, capsys):
         monkeypatch.setattr(commands, name, note)
     for name in ("plot_runs", "runs_table", "worlds"):
         monkeypatch.setattr(listings, name, note)
+    monkeypatch.setattr(schemes, "plan", note)
+    monkeypatch.setattr(reproduce, "reproduce", note)
     code = run_main(monkeypatch, words)
     assert code == 0, capsys.readouterr()
     assert called or "--help" in words, f"{line} did nothing"
@@ -162,7 +164,15 @@ def test_mentioned_files_exist():
     """Paths in code spans; a decision may name files that were not written."""
     known = {path.name for folder in ("src", "docs", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.*")}
     known |= {path.name for path in ROOT.iterdir()}
-    known |= {"config.json", "metrics.csv", "policy.safetensors", "curve.png", "team.gif"}  # in a run's folder
+    known |= {
+        "config.json",
+        "metrics.csv",
+        "policy.safetensors",
+        "curve.png",
+        "team.gif",
+        "learners.csv",
+        "learners.png",
+    }  # in a run's folder
     for page, span in prose_spans():
         if page.startswith("docs/adr/"):
             continue

@@ -77,6 +77,10 @@ def _guarded(job: Callable[[Any, Any], object]) -> None:
         console.end()
         print(f"counterpoint: {error}", file=sys.stderr)
         sys.exit(3)
+    except experiment.TooFewLearners as error:
+        console.end()
+        print(f"counterpoint: {error}", file=sys.stderr)
+        sys.exit(4)
     finally:
         console.end()
 

@@ -15,6 +15,7 @@ import numpy as np
 import tyro
 
 from counterpoint.algos import coma, maddpg
+from counterpoint.coded.engine import Distribution
 from counterpoint.envs import WORLDS, make
 from counterpoint.errors import UsageError
 from counterpoint.types import Box, Env, Spec
@@ -216,6 +217,7 @@ class Config:
     learning: maddpg.Config | coma.Config = field(default_factory=maddpg.Config)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    distribution: Distribution = field(default_factory=Distribution)
 
     @property
     def name(self) -> str:
@@ -253,6 +255,11 @@ class Config:
         env = self.world.build()
         if isinstance(self.learning, coma.Config):
             self._validate_coma(env)
+        self.distribution.check(env.spec.num_agents)
+        if self.distribution.learners and (t.num_seeds > 1 or t.devices > 1):
+            raise UsageError("--learners take one seed and one device: leave out --num-seeds and --devices, or --learners.")
+        if self.distribution.learners and self.world.env:
+            raise UsageError("--learners and --env exclude each other: choose one of them.")
         return env
 
     def _validate_coma(self, env: Env) -> None:
@@ -289,7 +296,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-GROUPS = ("world", "training", "learning", "checkpoints", "evaluation")
+GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution")
 
 
 class Family(NamedTuple):

@@ -17,9 +17,10 @@ import numpy as np
 from counterpoint import config as configs
 from counterpoint import plots, random, runs
 from counterpoint.config import Config
+from counterpoint.distributed import learners, require_ray
 from counterpoint.engines import engine_of
 from counterpoint.errors import UsageError
-from counterpoint.loop import Engine, Loop, Program
+from counterpoint.loop import Engine, Loop, Program, compiled_pieces, stepped
 from counterpoint.policy import Policy, names_of
 from counterpoint.program import build, prepare_jax, resolve
 from counterpoint.progress import Progress, require_sinks, sinks
@@ -33,6 +34,10 @@ CALL_SECONDS = 0.5
 
 class Interrupted(Exception):
     """The user asked to stop; the run, whose folder this carries, is saved."""
+
+
+class TooFewLearners(Exception):
+    """Learning was distributed, and those it was distributed to are gone; the run is saved."""
 
 
 class Diverged(Exception):
@@ -65,6 +70,7 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
     config = resolve(configs.override(config, **{name: value for name, value in settings.items() if name != "preset"}))
     program = build(config)
     require_sinks(config)
+    require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
     run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
     return _train(run, config, program, progress or Progress())
@@ -85,6 +91,7 @@ def resume(path: str | Path, progress: Progress | None = None, num_episodes: int
         config = configs.override(config, num_episodes=num_episodes)
         run.rewrite_config(configs.to_dict(config))
     require_sinks(config)
+    require_ray(config)
     prepare_jax(config.training.devices)
     return _train(run, config, build(config), progress)
 
@@ -109,11 +116,23 @@ def make_folder(folder: str | Path, option: str) -> None:
 
 def _train(run: Run, config: Config, program: Program, progress: Progress) -> Run:
     progress.start(run.path, config, program.env.spec)
-    with _stop_signals() as stop, sinks(run, config) as log, engine_of(config, program, progress.say) as engine:
+    with (
+        _stop_signals() as stop,
+        sinks(run, config) as log,
+        engine_of(config, program, progress.say) as engine,
+        learners(config, program, run, progress.say, stop.set) as update,
+    ):
+        if update:
+            engine = stepped(program, compiled_pieces(program)._replace(update=update))
         job = Job(run, config, program, engine, progress)
-        with Saver(run) as saver:
-            loop, clock = _start(job)
-            loop = _until_done(job, loop, clock, saver, log, stop)
+        try:
+            with Saver(run) as saver:
+                loop, clock = _start(job)
+                loop = _until_done(job, loop, clock, saver, log, stop)
+        except Interrupted:
+            if update and update.failed:
+                raise TooFewLearners(f"{update.failed}; saved, go on with: counterpoint resume {run.path}") from None
+            raise
     _leave(job, loop)
     return run
 

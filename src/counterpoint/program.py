@@ -12,6 +12,7 @@ from counterpoint import config as configs
 from counterpoint import random
 from counterpoint.algos import coma, maddpg
 from counterpoint.algos.base import Algorithm
+from counterpoint.coded.engine import DECODE_ERROR, require_distributable
 from counterpoint.config import Config, Training
 from counterpoint.errors import UsageError
 from counterpoint.hosted import Hosted
@@ -43,7 +44,7 @@ def resolve(config: Config) -> Config:
     t, splits = config.training, isinstance(config.learning, maddpg.Config)
     if isinstance(env, Hosted):
         config = _for_hosted(config)
-    devices = prepare_jax(1 if isinstance(env, Hosted) else t.devices)
+    devices = prepare_jax(1 if isinstance(env, Hosted) or config.distribution.learners else t.devices)
     batch_fits = splits and t.update_every % devices == 0 and t.batch_size % devices == 0
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
@@ -91,8 +92,13 @@ def build(config: Config) -> Program:
 def algorithm_of(config: Config, spec: Spec, axis: str | None = None) -> Algorithm:
     """The algorithm that the settings ask for."""
     if isinstance(config.learning, coma.Config):
-        return coma.make(config.learning, spec)
-    return maddpg.make(config.learning, spec, config.sees(spec), axis)
+        algo = coma.make(config.learning, spec)
+    else:
+        algo = maddpg.make(config.learning, spec, config.sees(spec), axis)
+    if config.distribution.learners:
+        require_distributable(algo)
+        algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
+    return algo
 
 
 def replay_of(learning: maddpg.Config, t: Training, env: Env, split: int) -> Memory:
