@@ -87,7 +87,7 @@ def test_commands_parse(line, monkeypatch, capsys):
     if words[0] not in ("train", "runs", "envs", "presets") and len(words) == 1:
         words.append("--help")  # named in prose, without its arguments
         called.append(words)
-    for name in ("resume", "play", "benchmark", "presets", "_guarded"):
+    for name in ("resume", "play", "benchmark", "export", "presets", "_guarded"):
         monkeypatch.setattr(commands, name, note)
     for name in ("plot_runs", "runs_table", "worlds"):
         monkeypatch.setattr(listings, name, note)
@@ -161,6 +161,7 @@ def test_mentioned_files_exist():
     known = {path.name for folder in ("src", "docs", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.*")}
     known |= {path.name for path in ROOT.iterdir()}
     known |= {"config.json", "metrics.csv", "policy.safetensors", "curve.png", "team.gif"}  # in a run's folder
+    known |= {"export.json", "agent_0.safetensors", "team.safetensors"}  # in an export
     for page, span in prose_spans():
         if page.startswith("docs/adr/"):
             continue
