@@ -27,6 +27,9 @@ results: $(VENV)/ready      ## train the published settings again (hours; stop a
 bench: $(VENV)/ready $(VENV)-bench/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/training.py $(ARGS)
+	$(BIN)/python benchmarks/distributed.py
+	$(BIN)/python benchmarks/coma.py
+	$(BIN)/python benchmarks/hosted.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import results_coma
+import results_hosted
 
 from counterpoint import plots, stats, tables
 
@@ -28,6 +30,8 @@ class Experiment(NamedTuple):
     settings: dict[str, Any]
     seeds: int
     title: str
+    together: bool = False
+    """All seeds in one program, as `--num-seeds` does."""
 
 
 AUTHORS: dict[str, Any] = {"flavour": "openai", "num_episodes": 60_000}
@@ -43,11 +47,13 @@ EXPERIMENTS = [
     ),
     Experiment("speaker-ddpg", AUTHORS | SPEAKER | {"algorithm": "ddpg"}, 10, "simple_speaker_listener, independent DDPG"),
     Experiment("spread-tuned", {"preset": "tuned-spread"}, 10, "simple_spread, tuned preset"),
+    *(Experiment(*facts, together=True) for facts in results_coma.EXPERIMENTS),
+    *(Experiment(*facts) for facts in results_hosted.EXPERIMENTS),
 ]
 
 
 def train_one(experiment: str, seed: int) -> None:
-    """One seed, from its last checkpoint if there is one, on one core."""
+    """One seed (or all, if they are one program), from its last checkpoint if there is one, on one core."""
     from counterpoint import config as configs
     from counterpoint.experiment import resume, train
 
@@ -67,20 +73,30 @@ def train_one(experiment: str, seed: int) -> None:
             "plots_dir": "",
             "save_rate": 5000,
         }
+        own |= {"num_seeds": chosen.seeds} if chosen.together else {}
         settings = dict(chosen.settings)
         base = configs.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
         run = train(configs.override(base, **(settings | own)))
     table.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(run.path / "metrics.csv", table)
+    for one in range(chosen.seeds) if chosen.together else (seed,):
+        write_table([row for row in run.rows() if row["seed"] == one], table.with_name(f"seed{one}.csv"))
     shutil.copyfile(run.gif_path, TABLES / experiment / "team.gif")
     shutil.rmtree(run.path / "checkpoints")
     print(f"{experiment} seed {seed} done", flush=True)
 
 
+def write_table(rows: list[dict[str, Any]], path: Path) -> None:
+    """The metrics of one seed."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def jobs(only: str) -> Iterator[tuple[str, int]]:
     for experiment in EXPERIMENTS:
         if only in experiment.name:
-            yield from ((experiment.name, seed) for seed in range(experiment.seeds))
+            yield from ((experiment.name, seed) for seed in range(1 if experiment.together else experiment.seeds))
 
 
 PUBLISHED_SPREAD = [
@@ -148,6 +164,8 @@ def report() -> None:
         solved_tuned=_solved("speaker-tuned"),
         curves="\n".join(f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if (TABLES / f"{e.name}.png").exists()),
     )
+    text += results_coma.section(rows_of, TABLES)
+    text += results_hosted.section(rows_of, TABLES)
     Path("docs/results.md").write_text(text, encoding="utf-8")
 
 

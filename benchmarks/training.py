@@ -21,8 +21,8 @@ import probe
 
 from counterpoint import config as configs
 from counterpoint import random
-from counterpoint.experiment import build, prepare_jax, resolve
 from counterpoint.loop import Program, compile_advance, compile_begin
+from counterpoint.program import build, prepare_jax, resolve
 from counterpoint.tables import markdown_table
 from counterpoint.types import Spec
 

@@ -137,7 +137,7 @@ def test_a_newer_format_and_a_strange_config_are_refused(call: Any, tmp_path: Pa
     for change, words in [
         ({"format": 99}, "in format 99"),
         ({"colour": "red"}, "config.json does not fit this version of counterpoint: there is no setting 'colour'"),
-        ({"algorithm": "dqn"}, "algorithm must be one of maddpg, ddpg, not 'dqn'."),
+        ({"algorithm": "dqn"}, "algorithm must be one of maddpg, ddpg, coma, not 'dqn'."),
     ]:
         folder = tmp_path / "other"
         shutil.copytree(trained_run().path, folder)
@@ -200,7 +200,8 @@ def test_usage_version_and_lists(call: Any) -> None:
     assert "| simple_tag | 3 adversary, agent | 16, 14 | 5, 5 |" in worlds
     presets = call("presets").out
     for name, config in configs.PRESETS.items():
-        assert f"{name}\n    --scenario {config.world.scenario}" in presets
+        kind = "--algorithm coma " * (config.algorithm == "coma")
+        assert f"{name}\n    {kind}--scenario {config.world.scenario}" in presets
     assert call("runs").out == "no runs in ./runs yet; start one with: counterpoint train\n"
 
 
@@ -212,6 +213,17 @@ def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytes
     assert seen[0].world.scenario == "simple_spread"
     assert seen[0].learning.lr == 0.5
     assert seen[0].preset == "authors-spread"
+
+
+def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[configs.Config] = []
+    monkeypatch.setattr("counterpoint.experiment.train", lambda config, console: seen.append(config))
+    assert call("train --scenario tennis --updates 1").code == 0
+    assert call("train --scenario simple").code == 0
+    assert call("train --scenario tennis --preset authors-spread").code == 0
+    assert [config.learning.noise for config in seen] == ["ou", "gaussian", "gaussian"]
+    assert [config.training.updates for config in seen] == [1, 1, 1]
+    assert "coma needs discrete actions" in call("train --scenario tennis --algorithm coma").err
 
 
 def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:

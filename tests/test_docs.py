@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint import cli, commands, listings
+from counterpoint import cli, commands, listings, reproduce, schemes
 from counterpoint import config as configs
 from counterpoint.envs import WORLDS, make
 from counterpoint.replay import row_size
@@ -91,6 +91,8 @@ def test_commands_parse(line, monkeypatch, capsys):
         monkeypatch.setattr(commands, name, note)
     for name in ("plot_runs", "runs_table", "worlds"):
         monkeypatch.setattr(listings, name, note)
+    monkeypatch.setattr(schemes, "plan", note)
+    monkeypatch.setattr(reproduce, "reproduce", note)
     code = run_main(monkeypatch, words)
     assert code == 0, capsys.readouterr()
     assert called or "--help" in words, f"{line} did nothing"
@@ -103,7 +105,9 @@ def test_help_of_each_command(command, monkeypatch, capsys):
 
 
 def test_flags_exist():
-    known = {"--" + name.replace("_", "-") for name in configs.HOMES} | {"--help"} | OTHERS_FLAGS
+    families = [configs.override(configs.Config(), algorithm=name) for name in configs.FAMILIES]
+    names = {name for family in families for name in configs.homes_of(family)}
+    known = {"--" + name.replace("_", "-") for name in names} | {"--help"} | OTHERS_FLAGS
     for command in cli.COMMANDS.values():
         known |= {"--" + name.replace("_", "-") for name in inspect.signature(command).parameters}
     found = {(page, flag) for page, span in prose_spans() for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
@@ -160,7 +164,15 @@ def test_mentioned_files_exist():
     """Paths in code spans; a decision may name files that were not written."""
     known = {path.name for folder in ("src", "docs", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.*")}
     known |= {path.name for path in ROOT.iterdir()}
-    known |= {"config.json", "metrics.csv", "policy.safetensors", "curve.png", "team.gif"}  # in a run's folder
+    known |= {
+        "config.json",
+        "metrics.csv",
+        "policy.safetensors",
+        "curve.png",
+        "team.gif",
+        "learners.csv",
+        "learners.png",
+    }  # in a run's folder
     known |= {"export.json", "agent_0.safetensors", "team.safetensors"}  # in an export
     for page, span in prose_spans():
         if page.startswith("docs/adr/"):
@@ -181,11 +193,13 @@ def test_mentioned_functions_exist():
             assert hasattr(importlib.import_module(f"counterpoint.{match[1]}"), match[2]), (page, span)
             found += 1
     assert found >= 4
-    maddpg = importlib.import_module("counterpoint.algos.maddpg")
-    rows = re.findall(r"^\| .* \| (`.*) \|$", TEXT["docs/algorithms/maddpg.md"].split("## Pseudo-code")[0], re.MULTILINE)
-    names = {name for row in rows for name in SPAN.findall(row) if re.fullmatch(r"[a-z_]+", name)}
-    assert {"critic_loss", "actor_loss", "update_agent"} <= names
-    assert [name for name in names if not hasattr(maddpg, name)] == []
+    for algorithm, some in {"maddpg": "update_agent", "coma": "advantages"}.items():
+        module = importlib.import_module(f"counterpoint.algos.{algorithm}")
+        page = TEXT[f"docs/algorithms/{algorithm}.md"].split("## Pseudo-code")[0]
+        rows = re.findall(r"^\| .* \| (`.*) \|$", page, re.MULTILINE)
+        names = {name for row in rows for name in SPAN.findall(row) if re.fullmatch(r"[a-z_]+", name)}
+        assert {"critic_loss", "actor_loss", some} <= names
+        assert [name for name in names if not hasattr(module, name)] == []
 
 
 def test_all_worlds_are_described():

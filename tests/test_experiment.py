@@ -20,7 +20,7 @@ import pytest
 
 import counterpoint
 from counterpoint import config as configs
-from counterpoint import experiment, progress, runs, stats
+from counterpoint import experiment, program, progress, runs, stats
 from counterpoint.errors import UsageError
 from counterpoint.runs import Run
 from tiny import HOME, TINY, tiny_words, trained_run
@@ -253,11 +253,11 @@ def test_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None
 
 def test_resolved_settings_are_complete_and_resolve_to_themselves() -> None:
     config = configs.from_dict(trained_run().config)
-    assert experiment.resolve(config) == config
+    assert program.resolve(config) == config
     assert config.training.devices == 1
     assert config.world.max_episode_len == 25
     quick = configs.override(configs.Config(), num_episodes=100, num_seeds=2)
-    resolved = experiment.resolve(quick)
+    resolved = program.resolve(quick)
     assert resolved.training.warmup == 1024
     assert resolved.evaluation.report_every == 10
     assert resolved.training.devices == 2

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from counterpoint import config as configs
-from counterpoint import experiment, random
-from counterpoint.loop import Loop, Program, advance_stepped, compile_advance, compile_begin
+from counterpoint import program as programs
+from counterpoint import random
+from counterpoint.loop import Loop, Program, compile_advance, compile_begin, compiled_pieces, stepped
 from counterpoint.replay import row_size
 from tiny import TINY
 
@@ -26,7 +27,7 @@ def program(**settings: Any) -> Program:
     """Two agents, a ring of 50 000 rows, a report every 32 episodes."""
     own = {"scenario": "simple_spread", "scenario_args": ("N=2",), "num_episodes": 4000, "buffer_size": 50_000}
     config = configs.override(configs.Config(), **(TINY | own | {"report_every": 32, "save_rate": 32} | settings))
-    return experiment.build(experiment.resolve(config))
+    return programs.build(programs.resolve(config))
 
 
 @cache
@@ -69,16 +70,19 @@ def test_a_run_is_the_same_however_it_is_cut_into_calls() -> None:
     assert_same_bits(plain(run(program(), 3)), whole)
 
 
+def step_through(program: Program, parts: Any = None) -> Any:
+    """The first rounds of a program, carried out piece by piece."""
+    engine = stepped(program, parts)
+    loop = engine.begin(jax.vmap(random.key)(jnp.zeros(1, jnp.uint32)))
+    return plain(engine.advance(engine.advance(loop, False, 1000, False), True, 1000, False))
+
+
 def test_pieces_compiled_one_by_one_do_what_the_fused_program_does() -> None:
-    stepped = advance_stepped(program(), start(program()), WARM, learn=False)
-    stepped = plain(advance_stepped(program(), stepped, ROUNDS - WARM, learn=True))
-    assert_same_bits(stepped, plain(run(program(), 1000)))
+    assert_same_bits(step_through(program()), plain(run(program(), 1000)))
 
 
-def test_an_update_may_leave_the_process() -> None:
-    """A piece in plain Python takes the place of a compiled one."""
-    from counterpoint.loop import compiled_pieces
-
+def test_a_piece_may_leave_the_process() -> None:
+    """Plain Python takes the place of a compiled piece."""
     calls = []
     parts = compiled_pieces(program())
 
@@ -86,15 +90,16 @@ def test_an_update_may_leave_the_process() -> None:
         calls.append(np.asarray(batch.reward).shape)
         return parts.update(agents, batch, key)
 
-    loop = advance_stepped(program(), start(program()), WARM, learn=False)
-    loop = advance_stepped(program(), loop, ROUNDS - WARM, learn=True, parts=parts._replace(update=update))
+    loop = step_through(program(), parts._replace(update=update))
     assert calls == [(64, 2)] * (ROUNDS - WARM)
-    assert_same_bits(plain(loop).agents, plain(run(program(), 1000)).agents)
+    assert_same_bits(loop, plain(run(program(), 1000)))
 
 
-def test_stepping_refuses_several_devices() -> None:
-    with pytest.raises(ValueError, match="one device, not on 2"):
-        advance_stepped(program(devices=2), start(program()), 1, learn=True)
+def test_stepping_refuses_several_devices_and_several_seeds() -> None:
+    with pytest.raises(ValueError, match="one seed on one device, not 1 on 2"):
+        stepped(program(devices=2))
+    with pytest.raises(ValueError, match="one seed on one device, not 2 on 1"):
+        stepped(program(num_seeds=2))
 
 
 def test_two_devices_share_one_seed() -> None:

@@ -60,6 +60,13 @@ def softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     return weight / jnp.where(discrete, total, 1.0)
 
 
+def head_sum(heads: Heads, values: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """At each entry, the sum over its head; zero outside discrete heads."""
+    if heads.same is None:
+        return jnp.broadcast_to(jnp.sum(values, axis=-1, keepdims=True), values.shape)
+    return jnp.sum(jnp.where(_over(heads, values).same, values[..., None, :], 0.0), axis=-1)
+
+
 def one_hot_best(heads: Heads, scores: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     """A one at the largest score of each discrete head (the first, if several are equal), zero elsewhere."""
     size = scores.shape[-1]

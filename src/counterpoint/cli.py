@@ -126,7 +126,55 @@ def presets() -> None:
     commands.presets()
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, play, benchmark, export, plot, runs, envs, presets)}
+def plan(
+    agents: int = 8,
+    learners: int = 15,
+    delays: str = "",
+    recording: str = "",
+    unit: float = 0.0,
+    overhead: float = 0.0,
+    agent_bytes: int = 600_000,
+    trials: int = 0,
+    seed: int = 0,
+    out: str = "plan.png",
+) -> None:
+    """Predict what every scheme of distributed learning would cost on a cluster, and recommend one.
+
+    Args:
+        agents: How many agents learn.
+        learners: How many machines compute their updates.
+        delays: What goes wrong: k=2,delay=0.25 (so many late by so many seconds), exponential=0.5, pareto=1.5,
+            pauses=0.1,pause=1 (per second; seconds), slow=2,factor=4 (always the same), crash=0.03,recovery=10, or several.
+        recording: Instead, the delays that a distributed run recorded: its folder or its learners.csv.
+        unit: Seconds of one agent's update on an ordinary learner (0: the recording's, or 0.05).
+        overhead: Seconds that an iteration spends besides (0: the recording's, or none).
+        agent_bytes: Size of one agent's networks and optimiser.
+        trials: Simulated iterations (0: 100 to 2000, by size).
+        seed: Of the simulation.
+        out: Where the figure goes: .png, .svg or .pdf (empty: none).
+    """
+    from counterpoint import schemes
+
+    schemes.plan(agents, learners, delays, recording, unit, overhead, agent_bytes, trials, seed, out)
+
+
+def reproduce(result: Positional[str] = "", quick: bool = False, out: str = "./reproduced") -> None:
+    """Rerun a published result and print ours beside it (without a name: list them).
+
+    Args:
+        result: Which one.
+        quick: A small part, in a minute or two, to see that everything works.
+        out: Where tables and figures go; what was measured there is not measured again.
+    """
+    from counterpoint import reproduce as published
+
+    published.reproduce(result, quick, out)
+
+
+COMMANDS = {
+    command.__name__: command
+    for command in (train, resume, play, benchmark, export, plot, runs, envs, presets, plan, reproduce)
+}
 
 
 def usage() -> str:
@@ -146,7 +194,7 @@ def usage() -> str:
 
 
 def main() -> None:
-    """Entry point: exit code 0 if done, 2 for wrong usage, 3 if learning diverged, 130 if interrupted."""
+    """Entry point: exit code 0 if done, 2 for wrong usage, 3 if learning diverged, 4 without learners, 130 if interrupted."""
     words = sys.argv[1:]
     if not words or words[0] in ("--help", "-h", "help"):
         print(usage())

@@ -1,5 +1,6 @@
 """What the commands that need JAX do."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -16,15 +17,18 @@ from counterpoint.errors import UsageError
 
 def train(words: list[str]) -> None:
     """`counterpoint train`, and what its --restore, --display and --benchmark stand for."""
-    name = _option(words, "--preset")
-    config = tyro.cli(
-        Config,
+    start = configs.start(*(_option(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
+    # The options of `learning` are those of the chosen algorithm alone: a union would become subcommands.
+    own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
+    parsed = tyro.cli(
+        dataclasses.make_dataclass("Config", own, bases=(Config,), frozen=True),
         args=words,
-        default=configs.preset(name) if name else Config(),
+        default=start,
         prog="counterpoint train",
         description="Train a team. Options given here override the preset's.",
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
+    config = Config(**vars(parsed))
     e, c = config.evaluation, config.checkpoints
     saved = c.load_dir or str(Path(c.save_dir) / config.name)
     if sum((e.restore, e.display, e.benchmark)) > 1:
@@ -73,13 +77,16 @@ def _guarded(job: Callable[[Any, Any], object]) -> None:
         console.end()
         print(f"counterpoint: {error}", file=sys.stderr)
         sys.exit(3)
+    except experiment.TooFewLearners as error:
+        console.end()
+        print(f"counterpoint: {error}", file=sys.stderr)
+        sys.exit(4)
     finally:
         console.end()
 
 
 def play(what: str, policy: str, episodes: int, out: str, seed: int, explore: bool, args: tuple[str, ...]) -> None:
     """`counterpoint play`."""
-    from counterpoint import render
     from counterpoint.envs import WORLDS
     from counterpoint.policy import load, random_team
 
@@ -93,8 +100,8 @@ def play(what: str, policy: str, episodes: int, out: str, seed: int, explore: bo
         team, beside = load(what), str(Path(what) / "play.gif")
         if policy == "random":
             team, explore = random_team(team.env), True
-    films = team.film(episodes, seed, explore)
-    render.save(films, out or beside)
+    if not team.save_film(out or beside, episodes, seed, explore):
+        raise UsageError(f"{team.env.name} cannot draw itself: its factory must take render_mode='rgb_array'.")
     print(f"{episodes} episode{'s' * (episodes > 1)} of {team.env.name} → {out or beside}")
 
 
@@ -102,19 +109,17 @@ def benchmark(run: str, iters: int, folder: str, explore: bool) -> None:
     """`counterpoint benchmark`."""
     import jax
 
-    from counterpoint import random, stats, tables
+    from counterpoint import stats, tables
     from counterpoint.experiment import make_folder
-    from counterpoint.loop import evaluate
     from counterpoint.policy import load
 
     if iters < 1:
         raise UsageError(f"--benchmark-iters must be at least 1, not {iters}.")
     team = load(run)
     batch = max(1, min(1000, iters // team.env.max_steps))
-    play_batch = jax.jit(lambda key: evaluate(team.env, team.algo, team.agents, key, batch, explore))
     steps, parts = 0, []
     while steps < iters:
-        parts.append(jax.device_get(play_batch(jax.random.fold_in(random.key(0), len(parts)))))
+        parts.append(team.evaluate(batch, len(parts), explore))
         steps += int(parts[-1].length.sum())
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     values = {f"return of {agent}": whole.returns[:, i] for i, agent in enumerate(team.env.spec.agents)}
@@ -143,8 +148,9 @@ def export(run: str, format: Any, out: str, seed_index: int) -> None:
 
 def presets() -> None:
     """`counterpoint presets`."""
-    base = _flat(Config())
     for name, config in configs.PRESETS.items():
+        family = configs.override(Config(), algorithm=config.algorithm)
+        base = _flat(dataclasses.replace(family, algorithm=Config().algorithm))
         changes = [f"--{key.replace('_', '-')} {value}" for key, value in _flat(config).items() if value != base[key]]
         print(f"{name}\n    {' '.join(changes)}")
 

@@ -1,13 +1,12 @@
 """From settings to a run: build the program, go on where a checkpoint left off, report, save, and leave pictures behind."""
 
-import math
 import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from counterpoint import config as configs
-from counterpoint import plots, random, render, runs
-from counterpoint.algos import maddpg
+from counterpoint import plots, random, runs
 from counterpoint.config import Config
+from counterpoint.distributed import learners, require_ray
+from counterpoint.engines import engine_of
 from counterpoint.errors import UsageError
-from counterpoint.loop import DEVICES, Loop, Program, Schedule, compile_advance, compile_begin, evaluate
+from counterpoint.loop import Engine, Loop, Program, compiled_pieces, stepped
 from counterpoint.policy import Policy, names_of
+from counterpoint.program import build, prepare_jax, resolve
 from counterpoint.progress import Progress, require_sinks, sinks
-from counterpoint.replay import Memory, prioritised, row_size, uniform
 from counterpoint.runs import Run, Saver, Segment
 from counterpoint.tables import write_whole
 from counterpoint.types import Spec
@@ -36,92 +36,21 @@ class Interrupted(Exception):
     """The user asked to stop; the run, whose folder this carries, is saved."""
 
 
+class TooFewLearners(Exception):
+    """Learning was distributed, and those it was distributed to are gone; the run is saved."""
+
+
 class Diverged(Exception):
     """A parameter is no longer a finite number; what is saved still is."""
 
 
-def prepare_jax(num_devices: int) -> int:
-    """Makes JAX ready for that many devices (0: choose) and returns how many there are to use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-    wanted = num_devices or min(2, os.cpu_count() or 1)
-    with suppress(RuntimeError):  # the caller has used JAX before: take what is there
-        jax.config.update("jax_num_cpu_devices", wanted)
-    present = len(jax.devices())
-    if num_devices > present:
-        raise UsageError(f"--devices {num_devices} is more than there are: start a new process or choose --devices {present}.")
-    if num_devices == 0 and jax.default_backend() != "cpu":
-        return 1
-    return min(wanted, present)
-
-
-def resolve(config: Config) -> Config:
-    """The settings with every "choose for me" decided, as they are recorded."""
-    env = config.validate()
-    t = config.training
-    devices = prepare_jax(t.devices)
-    fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else t.update_every % devices == 0 and t.batch_size % devices == 0
-    if not fits and t.devices:
-        batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
-        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else batch
-        raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
-    total = t.num_episodes * env.max_steps
-    warmup = t.warmup or min(t.batch_size * env.max_steps, max(t.batch_size, total // 4))
-    report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
-    return configs.override(
-        config,
-        devices=devices if fits else 1,
-        warmup=warmup,
-        report_every=report,
-        max_episode_len=env.max_steps,
-        exp_name=config.name,
-    )
-
-
-def build(config: Config) -> Program:
-    """The program of resolved settings."""
-    env, t = config.validate(), config.training
-    spec = env.spec
-    split = t.devices if t.num_seeds == 1 else 1
-    per_add = t.update_every // split
-    needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
-    capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
-    size = 4 * capacity * split * t.num_seeds * row_size(spec)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > 0.8 * memory:
-        raise UsageError(
-            f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
-        )
-    algo = maddpg.make(config.learning, spec, config.sees(spec), axis=DEVICES if split > 1 else None)
-    batches = spec.num_agents if config.learning.minibatch == "per-agent" else 1
-    schedule = Schedule(
-        num_envs=t.num_envs,
-        rollout_length=t.update_every // t.num_envs,
-        updates=t.updates,
-        warmup=t.warmup,
-        report_every=config.evaluation.report_every,
-        num_episodes=t.num_episodes,
-    )
-    return Program(
-        env=env,
-        algo=algo,
-        memory=memory_of(
-            config.learning, t.buffer_size // split + per_add, spec, capacity, t.batch_size // split, per_add, batches
-        ),
-        schedule=schedule,
-        num_seeds=t.num_seeds,
-        num_devices=t.devices,
-    )
-
-
 class Job(NamedTuple):
-    """A run in training: its folder, its settings, the program they make, and who is told of it."""
+    """A run in training: its folder, its settings, the program they make, who carries it out and who is told of it."""
 
     run: Run
     config: Config
     program: Program
+    engine: Engine
     progress: Progress
 
 
@@ -134,22 +63,17 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def memory_of(learning: maddpg.Config, room: int, *sizes: Any) -> Memory:
-    """The replay that the settings ask for."""
-    if learning.replay == "uniform":
-        return uniform(*sizes)
-    return prioritised(*sizes, exponent=learning.priority_exponent, beta=learning.priority_beta, room=room)
-
-
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
     """A new run of these settings, trained to its end; they may be given as on the command line: train(scenario="simple")."""
-    start = configs.preset(settings.pop("preset")) if settings.get("preset") else config or Config()
-    config = resolve(configs.override(start, **settings))
+    if config is None or settings.get("preset"):
+        config = configs.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
+    config = resolve(configs.override(config, **{name: value for name, value in settings.items() if name != "preset"}))
     program = build(config)
     require_sinks(config)
+    require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
     run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
-    return _train(Job(run, config, program, progress or Progress()))
+    return _train(run, config, program, progress or Progress())
 
 
 def resume(path: str | Path, progress: Progress | None = None, num_episodes: int = 0) -> Run:
@@ -167,17 +91,18 @@ def resume(path: str | Path, progress: Progress | None = None, num_episodes: int
         config = configs.override(config, num_episodes=num_episodes)
         run.rewrite_config(configs.to_dict(config))
     require_sinks(config)
+    require_ray(config)
     prepare_jax(config.training.devices)
-    return _train(Job(run, config, build(config), progress))
+    return _train(run, config, build(config), progress)
 
 
 def is_finished(run: Run, num_episodes: int) -> bool:
-    """Whether the run was trained for that many episodes and has left everything behind (the film comes last)."""
+    """Whether the run was trained for that many episodes and has left everything behind."""
     try:
         _, about = run.load_policy()
     except UsageError:
         return False
-    return about.get("episodes", 0) >= num_episodes and run.gif_path.exists()
+    return about.get("episodes", 0) >= num_episodes and about.get("finished", False)
 
 
 def make_folder(folder: str | Path, option: str) -> None:
@@ -189,13 +114,27 @@ def make_folder(folder: str | Path, option: str) -> None:
         raise UsageError(f"{option} {folder} cannot be made ({error.strerror}): choose a folder that is yours.") from error
 
 
-def _train(job: Job) -> Run:
-    job.progress.start(job.run.path, job.config, job.program.env.spec)
-    with _stop_signals() as stop, sinks(job.run, job.config) as log, Saver(job.run) as saver:
-        loop, clock = _start(job)
-        loop = _until_done(job, loop, clock, saver, log, stop)
+def _train(run: Run, config: Config, program: Program, progress: Progress) -> Run:
+    progress.start(run.path, config, program.env.spec)
+    with (
+        _stop_signals() as stop,
+        sinks(run, config) as log,
+        engine_of(config, program, progress.say) as engine,
+        learners(config, program, run, progress.say, stop.set) as update,
+    ):
+        if update:
+            engine = stepped(program, compiled_pieces(program)._replace(update=update))
+        job = Job(run, config, program, engine, progress)
+        try:
+            with Saver(run) as saver:
+                loop, clock = _start(job)
+                loop = _until_done(job, loop, clock, saver, log, stop)
+        except Interrupted:
+            if update and update.failed:
+                raise TooFewLearners(f"{update.failed}; saved, go on with: counterpoint resume {run.path}") from None
+            raise
     _leave(job, loop)
-    return job.run
+    return run
 
 
 def _start(job: Job) -> tuple[Loop, Clock]:
@@ -203,7 +142,7 @@ def _start(job: Job) -> tuple[Loop, Clock]:
     training = job.config.training
     seeds = training.seed + np.arange(training.num_seeds)
     keys = jax.vmap(random.key)(jnp.asarray(seeds, jnp.uint32))
-    loop, clock = compile_begin(job.program)(keys), Clock(seconds=0.0, fresh=True)
+    loop, clock = job.engine.begin(keys), Clock(seconds=0.0, fresh=True)
     saved = job.run.load()
     job.run.rewind(saved.step if saved else -1)  # rows reported after it will be reported again
     if saved is None:
@@ -217,15 +156,13 @@ def _until_done(
     job: Job, loop: Loop, clock: Clock, saver: Saver, log: Callable[[dict[str, Any]], None], stop: threading.Event
 ) -> Loop:
     """The loop trained to its end: call the program, look after it, report, save, and again."""
-    run, config, program, progress = job
-    phases = {learn: compile_advance(program, learn) for learn in (False, True)}
+    run, config, program, engine, progress = job
     check = jax.jit(_finite)
-    figures = jax.jit(lambda agents, keys: _evaluate(program, config, agents, keys))
-    limit, safe_rows, safe_episodes = 1, int(loop.replay.added[0]), int(loop.episodes.min())
+    limit, safe_rows, safe_episodes = 1, _added(program, loop), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
         learn = int(loop.step[0]) >= program.schedule.warmup
         began, before = time.perf_counter(), int(loop.step[0])
-        loop = phases[learn](loop, limit, clock.fresh)
+        loop = engine.advance(loop, learn, limit, clock.fresh)
         finite = jax.device_get(check(loop.agents))
         spent = time.perf_counter() - began
         _refuse_divergence(job, finite, loop)
@@ -234,7 +171,7 @@ def _until_done(
         done = int(loop.episodes.min())
         finished = done >= config.training.num_episodes
         if int(loop.window.finished.episodes.min()) >= program.schedule.report_every or finished:
-            for row in _report(program, config, loop, clock, figures):
+            for row in _report(job, loop, clock):
                 run.append_metrics(row)
                 progress.report(row)
                 log(row)
@@ -272,9 +209,11 @@ def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> N
     bad = {part: flags for part, flags in finite.items() if not flags.all()}
     if not bad:
         return
-    seed, agent = np.argwhere(~np.logical_and.reduce(list(bad.values())))[0]
-    parts = " and ".join(part.replace("_", " ") for part, flags in bad.items() if not flags[seed, agent])
-    whose = job.program.env.spec.agents[agent]
+    names = job.program.env.spec.agents
+    wide = {part: np.broadcast_to(flags, (len(flags), len(names))) for part, flags in bad.items()}  # some networks are shared
+    seed, agent = np.argwhere(~np.logical_and.reduce(list(wide.values())))[0]
+    parts = " and ".join(part.replace("_", " ") for part, flags in wide.items() if not flags[seed, agent])
+    whose = names[agent]
     if job.program.num_seeds > 1:
         whose += f" (seed {job.config.training.seed + seed})"
     kept = "the last checkpoint is still good" if job.run.load() else "there is no checkpoint yet"
@@ -283,19 +222,9 @@ def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> N
     )
 
 
-def _evaluate(program: Program, config: Config, agents: Any, keys: jax.Array) -> Any:
-    """The means over greedy episodes, for each seed."""
-
-    def one(agents: Any, key: jax.Array) -> Any:
-        return evaluate(program.env, program.algo, agents, key, config.evaluation.eval_episodes, explore=False)
-
-    return jax.tree.map(lambda leaf: jnp.mean(leaf.astype(jnp.float32), axis=1), jax.vmap(one)(agents, keys))
-
-
-def _report(
-    program: Program, config: Config, loop: Loop, clock: Clock, figures: Callable[..., Any]
-) -> Iterator[dict[str, Any]]:
+def _report(job: Job, loop: Loop, clock: Clock) -> Iterator[dict[str, Any]]:
     """A row of the metrics table for each seed."""
+    _, config, program, engine, _ = job
     spec, window = program.env.spec, jax.device_get(loop.window)
     teams = sorted(set(spec.teams))
     evaluation = None
@@ -305,7 +234,8 @@ def _report(
         keys = jax.vmap(lambda seed, step: jax.random.fold_in(jax.random.fold_in(random.key(seed), 0xE7A1), step))(
             seeds, jnp.asarray(jax.device_get(loop.step))
         )
-        evaluation = jax.device_get(figures(acting, keys))
+        episodes = jax.device_get(engine.evaluate(acting, keys, config.evaluation.eval_episodes))
+        evaluation = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).mean(axis=1), episodes)
     for k in range(program.num_seeds):
         count = max(int(window.finished.episodes[k]), 1)
         returns = window.finished.returns[k] / count
@@ -343,14 +273,27 @@ def _by_team(name: str, spec: Spec, teams: list[str], values: np.ndarray) -> dic
 
 def _save(program: Program, loop: Loop, clock: Clock, saver: Saver, safe_rows: int) -> int:
     """Hands a checkpoint to the saver; returns how many replay rows are now safe."""
-    added, capacity = int(loop.replay.added[0]), _capacity(program, loop)
-    small = loop._replace(replay=loop.replay._replace(rows=jnp.zeros(0)), key=jax.random.key_data(loop.key))
+    small = _without_rows(program, loop)._replace(key=jax.random.key_data(loop.key))
     state = dict(zip(names_of(small), map(np.array, jax.tree.leaves(jax.device_get(small))), strict=True))
+    if not program.memory.lasting:
+        saver.submit(int(loop.step[0]), state, clock._asdict())
+        return 0
+    added, capacity = _added(program, loop), _capacity(program, loop)
     first = max(safe_rows, added - capacity)
     index = np.arange(first, added) % capacity
     rows = np.concatenate([view[:, index] for view in _ring_views(loop, capacity)])
     saver.submit(int(loop.step[0]), state, clock._asdict(), [Segment(first=first, rows=rows)], capacity)
     return added
+
+
+def _without_rows(program: Program, loop: Loop) -> Loop:
+    """The loop without its replay's rows, which are saved as they come; or without any memory, if that does not last."""
+    return loop._replace(replay=loop.replay._replace(rows=jnp.zeros(0)) if program.memory.lasting else ())
+
+
+def _added(program: Program, loop: Loop) -> int:
+    """How many rows were ever added to each device's replay."""
+    return int(loop.replay.added[0]) if program.memory.lasting else 0
 
 
 def _capacity(program: Program, loop: Loop) -> int:
@@ -366,7 +309,7 @@ def _ring_views(loop: Loop, capacity: int) -> Iterator[np.ndarray]:
 
 def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
     """The loop of a checkpoint, laid out on devices as `fresh` is."""
-    shell = fresh._replace(replay=fresh.replay._replace(rows=jnp.zeros(0)))
+    shell = _without_rows(program, fresh)
     leaves, tree = jax.tree.flatten(shell)
     restored = []
     for name, leaf in zip(names_of(shell), leaves, strict=True):
@@ -374,6 +317,8 @@ def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
         value = random.wrap(jnp.asarray(value)) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else value
         restored.append(jax.device_put(value, leaf.sharding))
     loop: Loop = jax.tree.unflatten(tree, restored)
+    if not program.memory.lasting:
+        return loop._replace(replay=fresh.replay)
     rows, capacity = fresh.replay.rows, _capacity(program, fresh)
     ring = np.zeros((rows.size // rows.shape[-1] // capacity, capacity, rows.shape[-1]), np.float32)
     if saved.ring is not None:
@@ -381,27 +326,29 @@ def _restore(program: Program, fresh: Loop, saved: runs.Checkpoint) -> Loop:
     return loop._replace(replay=loop.replay._replace(rows=jax.device_put(ring.reshape(rows.shape), rows.sharding)))
 
 
-def _save_policy(job: Job, loop: Loop) -> Any:
+def _save_policy(job: Job, loop: Loop, finished: bool = False) -> Any:
     """Writes the networks that act, and returns them."""
     acting = jax.device_get(job.program.algo.acting(loop.agents))
     tensors = dict(zip(names_of(acting), map(np.asarray, jax.tree.leaves(acting)), strict=True))
-    facts = {"scenario": job.config.world.scenario, "agents": job.program.env.spec.agents}
+    facts = {"scenario": job.program.env.name, "agents": job.program.env.spec.agents, "finished": finished}
     job.run.save_policy(tensors, facts | {"step": int(loop.step[0]), "episodes": int(loop.episodes.min())})
     return acting
 
 
 def _leave(job: Job, loop: Loop) -> None:
     """Leaves the policy, the curve and the film of a finished run behind."""
-    run, config, program, progress = job
+    run, config, program, _, progress = job
     acting = _save_policy(job, loop)
-    title = f"{config.world.scenario} ({config.world.flavour}), {config.algorithm}"
+    title = f"{config.world.title}, {config.algorithm}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
         make_folder(config.evaluation.plots_dir, "--plots-dir")
         copy = Path(config.evaluation.plots_dir) / f"{run.name}.png"
         write_whole(copy, lambda draft: shutil.copyfile(run.curve_path, draft))
-    policy = Policy(program.env, program.algo, jax.tree.map(lambda leaf: leaf[0], acting))
-    render.save(policy.film(episodes=3, seed=config.training.seed), run.gif_path)
+    policy = Policy(program.env, program.algo, jax.tree.map(lambda leaf: leaf[0], acting), learning=config.learning)
+    if not policy.save_film(run.gif_path, episodes=3, seed=config.training.seed):
+        progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
+    _save_policy(job, loop, finished=True)
     progress.finish(run)
 
 

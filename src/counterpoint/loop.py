@@ -1,4 +1,4 @@
-"""The loop: act, remember, learn; compiled whole (`advance`) or run piece by piece (`advance_stepped`).
+"""The loop: act, remember, learn. Two engines carry it out: `compiled`, one program; `stepped`, piece by piece from Python.
 
 Every leaf of `Loop` has a leading axis of seeds. Seeds are spread over devices if there are several; a single seed instead
 spreads its minibatch and its replay, each device storing and sampling its share, with gradients averaged over devices.
@@ -78,8 +78,9 @@ class Program(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What an iteration does, in the order in which it does it."""
+    """What a run does, in the order in which it does it."""
 
+    start: Callable[[Key], Worlds]
     rollout: Callable[[Agents, Worlds, Key, Int[Array, ""]], tuple[Worlds, Transition, Finished]]
     add: Callable[[Any, Transition], Any]
     sample: Callable[[Any, Key], Transition]
@@ -90,8 +91,10 @@ class Pieces(NamedTuple):
 
 def pieces(program: Program) -> Pieces:
     """The pieces of a program."""
-    env, algo, memory, length = program.env, program.algo, program.memory, program.schedule.rollout_length
+    env, algo, memory, schedule = program.env, program.algo, program.memory, program.schedule
+    length = schedule.rollout_length
     return Pieces(
+        start=lambda key: start(env, algo, key, schedule.num_envs),
         rollout=lambda agents, worlds, key, step: rollout(env, algo, agents, worlds, key, length, step),
         add=memory.add,
         sample=memory.sample,
@@ -102,21 +105,23 @@ def pieces(program: Program) -> Pieces:
 
 @lru_cache(maxsize=4)
 def compiled_pieces(program: Program) -> Pieces:
-    """The pieces of a program, each compiled by itself."""
+    """The pieces of a program, each compiled by itself; those of memory keep its axis of one seed, to change it in place."""
     parts = pieces(program)
+    drop, lead = partial(jax.tree.map, lambda leaf: leaf[0]), partial(jax.tree.map, lambda leaf: leaf[None])
     return Pieces(
+        start=jax.jit(parts.start),
         rollout=jax.jit(parts.rollout),
-        add=jax.jit(parts.add, donate_argnums=0),
-        sample=jax.jit(parts.sample),
+        add=jax.jit(lambda replay, steps: lead(parts.add(drop(replay), steps)), donate_argnums=0),
+        sample=jax.jit(lambda replay, key: parts.sample(drop(replay), key)),
         update=jax.jit(parts.update),
-        feedback=jax.jit(parts.feedback, donate_argnums=0),
+        feedback=jax.jit(lambda replay, index, errors: lead(parts.feedback(drop(replay), index, errors)), donate_argnums=0),
     )
 
 
 def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
     """One round of one seed: a rollout into memory, then the updates."""
     schedule = program.schedule
-    key, key_roll, key_learn = jax.random.split(loop.key, 3)
+    key, key_roll, key_learn = _split(loop.key, 3)
     worlds, steps, finished = parts.rollout(loop.agents, loop.worlds, key_roll, loop.step)
     if program.splits_batch:
         device = jax.lax.axis_index(DEVICES)
@@ -124,14 +129,14 @@ def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
     replay = parts.add(loop.replay, steps)
     agents, window = loop.agents, loop.window
     if learn:
-        for key_update in jax.random.split(key_learn, schedule.updates):
-            key_sample, key_noise = jax.random.split(key_update)
+        for key_update in _split(key_learn, schedule.updates):
+            key_sample, key_noise = _split(key_update, 2)
             batch = parts.sample(replay, key_sample)
             agents, metrics = parts.update(agents, batch, key_noise)
             errors = metrics.pop(TD_ERRORS, None)
             if errors is not None and batch.index is not None:
                 replay = parts.feedback(replay, batch.index, errors)
-            window = window._replace(updates=window.updates + 1, metrics=jax.tree.map(jnp.add, window.metrics, metrics))
+            window = _add_update(window, metrics)
     return Loop(
         agents=agents,
         worlds=worlds,
@@ -139,8 +144,17 @@ def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
         key=key,
         step=loop.step + schedule.num_envs * schedule.rollout_length,
         episodes=loop.episodes + finished.episodes,
-        window=window._replace(finished=jax.tree.map(jnp.add, window.finished, finished)),
+        window=window._replace(finished=_add(window.finished, finished)),
     )
+
+
+# Compiled by themselves because `stepped` calls them from Python; within a compiled program they are inlined.
+_split = jax.jit(jax.random.split, static_argnums=1)
+_add = jax.jit(partial(jax.tree.map, jnp.add))
+
+
+def _add_update(window: Window, metrics: Metrics) -> Window:
+    return window._replace(updates=window.updates + 1, metrics=_add(window.metrics, metrics))
 
 
 def _share(steps: Transition, num_devices: int, device: Int[Array, ""]) -> Transition:
@@ -153,13 +167,13 @@ def _share(steps: Transition, num_devices: int, device: Int[Array, ""]) -> Trans
     return jax.tree.map(take, steps)
 
 
-def begin(program: Program, key: Key) -> Loop:
+def begin(program: Program, parts: Pieces, key: Key) -> Loop:
     """One seed at the start, memory empty."""
     key_agents, key_worlds, key_loop = jax.random.split(key, 3)
     n, zero = program.env.spec.num_agents, jnp.zeros((), jnp.int32)
     return Loop(
         agents=program.algo.init(key_agents),
-        worlds=start(program.env, program.algo, key_worlds, program.schedule.num_envs),
+        worlds=parts.start(key_worlds),
         replay=program.memory.init(),
         key=key_loop,
         step=zero,
@@ -174,7 +188,7 @@ def begin(program: Program, key: Key) -> Loop:
 
 def compile_begin(program: Program) -> Callable[[Key], Loop]:
     """(keys [K]) → the loop of all seeds at the start."""
-    return jax.jit(_spread(program, jax.vmap(partial(begin, program)), (_spec_of_keys(program),)))
+    return jax.jit(_spread(program, jax.vmap(partial(begin, program, pieces(program))), (_spec_of_keys(program),)))
 
 
 def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool], Loop]:
@@ -187,16 +201,56 @@ def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool]
     return jax.jit(_spread(program, partial(_advance, program, learn), in_specs), donate_argnums=0)
 
 
-def advance_stepped(program: Program, loop: Loop, n: int, learn: bool, parts: Pieces | None = None) -> Loop:
-    """The loop after n iterations, one seed and one piece at a time: for an `update` that leaves the process (as one of
-    `parts`), and to check the compiled loop against. Needs one device; stops for no report. The loop is donated.
-    """
-    if program.num_devices > 1:
-        raise ValueError(f"advance_stepped works on one device, not on {program.num_devices}")
-    seeds = [jax.tree.map(lambda leaf: leaf[k], loop) for k in range(program.num_seeds)]  # noqa: B023 — used at once
-    for _ in range(n):
-        seeds = [iteration(program, parts or compiled_pieces(program), seed, learn) for seed in seeds]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seeds)
+class Engine(NamedTuple):
+    """Who carries a program out."""
+
+    begin: Callable[[Key], Loop]
+    """(keys [K]) → the loop of all seeds at the start."""
+    advance: Callable[[Loop, bool, int, bool], Loop]
+    """(loop, learn, limit, fresh) → as `compile_advance` says, learning or warming up. The loop is donated."""
+    evaluate: Callable[[Agents, Key, int], "Episodes"]
+    """(acting agents [K, …], keys [K], E) → that many greedy episodes of each seed, [K, E, …]."""
+
+
+def compiled(program: Program) -> Engine:
+    """The whole loop as one compiled program."""
+    phases = {learn: compile_advance(program, learn) for learn in (False, True)}
+    return Engine(
+        begin=compile_begin(program),
+        advance=lambda loop, learn, limit, fresh: phases[learn](loop, limit, fresh),
+        evaluate=_evaluate_seeds(program),
+    )
+
+
+def stepped(program: Program, parts: Pieces | None = None) -> Engine:
+    """The loop from Python, one piece at a time: for pieces that leave the process, and to check the compiled loop against."""
+    if program.num_devices > 1 or program.num_seeds > 1:
+        raise ValueError(f"stepping takes one seed on one device, not {program.num_seeds} on {program.num_devices}")
+    chosen = parts or compiled_pieces(program)
+
+    def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
+        seed: Loop = jax.tree.map(lambda leaf: leaf[0], loop._replace(replay=None))
+        window = jax.tree.map(jnp.zeros_like, seed.window) if fresh else seed.window
+        seed = seed._replace(replay=loop.replay, window=window)
+        count = 0
+        while count < limit and not is_due(program, learn, seed):
+            seed, count = iteration(program, chosen, seed, learn), count + 1
+        stacked: Loop = jax.tree.map(lambda leaf: leaf[None], seed._replace(replay=None))
+        return stacked._replace(replay=seed.replay)
+
+    def start_seed(keys: Key) -> Loop:
+        seed = begin(program, chosen, keys[0])
+        return jax.tree.map(lambda leaf: leaf[None], seed)
+
+    return Engine(begin=start_seed, advance=advance, evaluate=_evaluate_seeds(program))
+
+
+def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], "Episodes"]:
+    def each(agents: Agents, keys: Key, episodes: int) -> Episodes:
+        one = partial(evaluate, program.env, program.algo, num_episodes=episodes, explore=False)
+        return jax.vmap(one)(agents, keys)
+
+    return jax.jit(each, static_argnums=2)
 
 
 def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:

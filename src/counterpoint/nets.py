@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons as plain arrays, initialised with the true fan-in of a padded network."""
+"""Multi-layer perceptrons and gated recurrent units as plain arrays, with the true fan-in of a padded network."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -113,3 +113,42 @@ def _normalised(norm: Norm | None, product: Float[Array, "*b H"], learning: bool
 
 def _add(product: Float[Array, "*b H"], bias: Float[Array, " H"]) -> Float[Array, "*b H"]:
     return product + jnp.broadcast_to(bias, product.shape)
+
+
+class Gru(NamedTuple):
+    """A gated recurrent unit; columns are those of the reset gate, the update gate and the candidate."""
+
+    inputs: Layer
+    """[I, 3H]."""
+    state: Layer
+    """[H, 3H]."""
+
+
+def init_gru(key: Key, inputs: Float[Array, " I"], num_units: int) -> Gru:
+    """Glorot-uniform weights, gate by gate, and zero biases."""
+
+    def gates(key: Key, inputs: Float[Array, " I"]) -> Layer:
+        weights = [_init_layer(k, inputs, jnp.ones(num_units)).weight for k in jax.random.split(key, 3)]
+        return Layer(weight=jnp.concatenate(weights, axis=-1), bias=jnp.zeros(3 * num_units))
+
+    key_inputs, key_state = jax.random.split(key)
+    return Gru(inputs=gates(key_inputs, inputs), state=gates(key_state, jnp.ones(num_units)))
+
+
+def gru(params: Gru, hidden: Float[Array, "*b H"], x: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
+    """The next hidden state (Cho et al. 2014, with the reset gate after the product)."""
+    return gru_from_first(params, hidden, affine(params.inputs, x))
+
+
+def gru_from_first(params: Gru, hidden: Float[Array, "*b H"], gates: Float[Array, "*b G"]) -> Float[Array, "*b H"]:
+    """The next hidden state given the part of the gates that depends on the input, which is known for all times at once."""
+    reset, update, candidate = jnp.split(gates, 3, axis=-1)
+    reset_by, update_by, candidate_by = jnp.split(affine(params.state, hidden), 3, axis=-1)
+    keep = jax.nn.sigmoid(update + update_by)
+    new = jnp.tanh(candidate + jax.nn.sigmoid(reset + reset_by) * candidate_by)
+    return keep * hidden + (1 - keep) * new
+
+
+def affine(layer: Layer, x: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
+    """One layer without anything after it."""
+    return _add(x @ layer.weight, layer.bias)

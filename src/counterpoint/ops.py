@@ -4,7 +4,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 Tree = TypeVar("Tree")
 
@@ -14,6 +14,40 @@ def td_target(
 ) -> Float[Array, "*b"]:
     """r + γ V(s'), and r alone where the game ended. A time limit does not end the game."""
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
+
+
+def lambda_returns(
+    reward: Float[Array, "*tb"], next_value: Float[Array, "*tb"], cut: Bool[Array, "*tb"], gamma: float, decay: float
+) -> Float[Array, "*tb"]:
+    """TD(λ) targets: G_t = r_t + γ ((1 − λ) V(s_t+1) + λ G_t+1), and r_t + γ V(s_t+1) where the recording is cut.
+
+    The recording is cut after its last step and wherever an episode ends; V is 0 where the game is over.
+    """
+
+    def back(later: jax.Array, now: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reward, value, cut = now
+        value = reward + gamma * jnp.where(cut, value, (1 - decay) * value + decay * later)
+        return value, value
+
+    last = jnp.ones_like(cut).at[:-1].set(False)
+    return jax.lax.scan(back, jnp.zeros_like(reward[0]), (reward, next_value, cut | last), reverse=True)[1]
+
+
+def n_step_returns(
+    reward: Float[Array, "*tb"], next_value: Float[Array, "*tb"], cut: Bool[Array, "*tb"], gamma: float, num_steps: int
+) -> Float[Array, "*tb"]:
+    """Targets of up to n rewards, then the value: G⁽¹⁾_t = r_t + γ V(s_t+1), G⁽ⁿ⁾_t = r_t + γ G⁽ⁿ⁻¹⁾_t+1 unless cut after t."""
+    once = reward + gamma * next_value
+
+    def longer(_: jax.Array, shorter: jax.Array) -> jax.Array:
+        return reward.at[:-1].add(gamma * jnp.where(cut[:-1], next_value[:-1], shorter[1:])).at[-1].set(once[-1])
+
+    return jax.lax.fori_loop(1, num_steps, longer, once)
+
+
+def linear(start: float, end: float, num_steps: int, step: Int[Array, "*b"]) -> Float[Array, "*b"]:
+    """A setting that moves from `start` to `end` over that many steps and stays there."""
+    return start + (end - start) * jnp.minimum(step / num_steps, 1.0)
 
 
 def discounted_returns(reward: Float[Array, " T"], done: Bool[Array, " T"], gamma: float) -> Float[Array, " T"]:
@@ -34,7 +68,7 @@ class Moments(NamedTuple):
     variance: Float[Array, "*n"]
 
 
-def add_moments(moments: Moments, count: Float[Array, ""], mean: Float[Array, ""], variance: Float[Array, ""]) -> Moments:
+def add_moments(moments: Moments, count: Float[Array, "*n"], mean: Float[Array, "*n"], variance: Float[Array, "*n"]) -> Moments:
     """The moments with a further group of numbers, given by its own (Chan et al. 1983)."""
     total = moments.count + count
     share, gap = count / jnp.maximum(total, 1e-6), mean - moments.mean

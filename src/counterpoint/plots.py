@@ -62,7 +62,7 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
             if axes.dataLim.y0 >= 0 and axes.dataLim.y1 <= 1:  # shares and rates: show how much of the whole they are
                 axes.set_ylim(-0.03, 1.03)
 
-    _save((3.6 + 2.2 * across, 2.6 if down == 1 else 3.4), path, dpi, draw)
+    save_figure((3.6 + 2.2 * across, 2.6 if down == 1 else 3.4), path, dpi, draw)
 
 
 def compare(
@@ -83,7 +83,7 @@ def compare(
     for label, rows in runs.items():
         if not curves(rows, column):
             raise UsageError(f"run {label!r} has no column {column!r}; it has {', '.join(columns(rows)) or 'no rows yet'}.")
-    _save((4.6 + 0.065 * max(map(len, runs)), 2.9), path, dpi, draw)
+    save_figure((4.6 + 0.065 * max(map(len, runs)), 2.9), path, dpi, draw)
 
 
 def columns(rows: Rows) -> list[str]:
@@ -135,7 +135,7 @@ def _axis(column: str) -> str:
     return f"eval: {text}" if column.startswith("eval/") else text
 
 
-def _save(size: tuple[float, float], path: str | Path, dpi: int, draw: Callable[[Any], None]) -> None:
+def save_figure(size: tuple[float, float], path: str | Path, dpi: int, draw: Callable[[Any], None]) -> None:
     """Draw on a page of so many inches and write it in the format that the path's suffix names."""
     path = Path(path)
     if path.suffix not in METADATA:

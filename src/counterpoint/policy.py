@@ -9,26 +9,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from counterpoint import config as configs
-from counterpoint import random
+from counterpoint import random, render
 from counterpoint.actions import to_world
 from counterpoint.algos import maddpg
 from counterpoint.algos.base import Agents, Algorithm
 from counterpoint.errors import UsageError
-from counterpoint.loop import LATE
+from counterpoint.hosted import Hosted, setting_of
+from counterpoint.loop import LATE, Episodes, evaluate
+from counterpoint.numpy_policy import Layer, layers_of
 from counterpoint.picture import Picture
+from counterpoint.program import algorithm_of
 from counterpoint.runs import Run, open_run
 from counterpoint.types import Discrete, Env
+from counterpoint.workers import Exam, Marks, examine
 
 
 class Policy:
     """A team of one seed. Stateful only in what acting remembers within an episode: call `reset` when one begins."""
 
-    def __init__(self, env: Env, algo: Algorithm, agents: Agents, seed: int = 0) -> None:
-        self.env, self.algo, self.agents = env, algo, agents
+    def __init__(self, env: Env, algo: Algorithm, agents: Agents, seed: int = 0, learning: Any = None) -> None:
+        self.env, self.algo, self.agents, self._learning = env, algo, agents, learning
         self._key = random.key(seed)
         self._calls = 0
         self._greedy = jax.jit(lambda agents, carry, obs: algo.greedy(agents, carry, obs))
         self._explore = jax.jit(lambda agents, carry, obs, key: algo.act(agents, carry, obs, key, jnp.asarray(LATE)))
+        self._evaluate = jax.jit(
+            lambda agents, key, episodes, explore: evaluate(env, algo, agents, key, episodes, explore), static_argnums=(2, 3)
+        )
         self._carry = self._begin()
 
     def _begin(self) -> Any:
@@ -42,7 +49,7 @@ class Policy:
         """What each agent does: an integer if its actions are discrete, an array in the world's range if continuous.
 
         Several heads make one integer, the first head counting fastest (as in mpe2: move + 5·word). With `vectors`, what the
-        world itself was given in training: one array per agent.
+        world itself was given in training: one array per agent. An environment from elsewhere gets what its spaces say.
         """
         spec = self.env.spec
         stacked = np.zeros((1, spec.num_agents, spec.obs_size), np.float32)
@@ -51,7 +58,8 @@ class Policy:
             raise UsageError(f"there is no agent {min(unknown)!r}; the agents are {', '.join(spec.agents)}.")
         for i, (name, size) in enumerate(zip(spec.agents, spec.obs_sizes, strict=True)):
             if name in obs:
-                seen = np.asarray(obs[name], np.float32)
+                own = self.env.flattened(i, obs[name]) if isinstance(self.env, Hosted) else obs[name]
+                seen = np.asarray(own, np.float32)
                 if seen.shape != (size,):
                     raise UsageError(f"the observation of {name} must have shape ({size},), not {seen.shape}.")
                 stacked[0, i, :size] = seen
@@ -67,6 +75,8 @@ class Policy:
     def _one(self, i: int, vector: np.ndarray, vectors: bool) -> Any:
         space = self.env.spec.action_spaces[i]
         own = vector[: space.size]
+        if isinstance(self.env, Hosted) and not vectors:
+            return self.env.native(i, own)
         if vectors or not isinstance(space, Discrete):
             return own
         edges = np.cumsum((0, *space.heads))
@@ -76,8 +86,21 @@ class Policy:
             choice = meaning(i, choice)
         return int(sum(c * np.prod(space.heads[:h], dtype=int) for h, c in enumerate(choice)))
 
+    def evaluate(self, episodes: int, seed: int = 0, explore: bool = False) -> Episodes:
+        """That many whole episodes, under the greedy policy or as training acts."""
+        if isinstance(self.env, Hosted):
+            marks = self._examine(self.env, Exam(self._layers(), episodes, seed, explore))
+            return Episodes(returns=marks.returns, length=marks.lengths, metrics={})  # pyright: ignore[reportArgumentType]
+        return jax.device_get(self._evaluate(self.agents, random.key(seed), episodes, explore))
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return layers_of(jax.device_get(self.agents.actor))
+
+    def _examine(self, env: Hosted, exam: Exam) -> Marks:
+        return examine(setting_of(env, self._learning), exam)
+
     def film(self, episodes: int = 3, seed: int = 0, explore: bool = False) -> list[list[Picture]]:
-        """Pictures of whole episodes."""
+        """Pictures of whole episodes of a world of ours."""
         trace = jax.jit(lambda key: _trace(self.env, self.algo, self.agents, key, explore))
         films = []
         for key in jax.random.split(random.key(seed), episodes):
@@ -85,6 +108,16 @@ class Policy:
             moments = (jax.tree.map(lambda leaf: leaf[t], states) for t in range(int(length) + 1))  # noqa: B023 — used at once
             films.append([self.env.draw(state) for state in moments])
         return films
+
+    def save_film(self, path: str | Path, episodes: int = 3, seed: int = 0, explore: bool = False) -> bool:
+        """Writes a film of whole episodes; False, and no file, if the environment is not ours and cannot draw itself."""
+        if not isinstance(self.env, Hosted):
+            render.save(self.film(episodes, seed, explore), path)
+            return True
+        films = self._examine(self.env, Exam(self._layers(), episodes, seed, explore, film=True)).films
+        if any(films):
+            render.save_frames(films, path)
+        return any(films)
 
 
 def _trace(env: Env, algo: Algorithm, agents: Agents, key: jax.Array, explore: bool) -> tuple[Any, jax.Array]:
@@ -123,7 +156,7 @@ def load(run: str | Path | Run, seed_index: int = 0) -> Policy:
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     env = config.validate()
-    algo = maddpg.make(config.learning, env.spec, config.sees(env.spec))
+    algo = algorithm_of(config, env.spec)
     tensors, _ = run.load_policy()
     shapes = jax.eval_shape(lambda: algo.acting(algo.init(random.key(0))))
     found = {name: tensors[name].shape[1:] for name in tensors}
@@ -131,7 +164,7 @@ def load(run: str | Path | Run, seed_index: int = 0) -> Policy:
     if found != wanted:
         raise UsageError(f"policy.safetensors of {run.path} does not fit its config.json: restore both, or train anew.")
     agents = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[name][seed_index]) for name in wanted])
-    return Policy(env, algo, agents)
+    return Policy(env, algo, agents, learning=config.learning)
 
 
 def random_team(env: Env) -> Policy:
@@ -139,4 +172,4 @@ def random_team(env: Env) -> Policy:
     config = maddpg.Config(world_action="one-hot", noise_start=1.0, noise_end=1.0)
     algo = maddpg.make(config, env.spec, np.eye(env.spec.num_agents, dtype=bool))
     zero = jax.tree.map(jnp.zeros_like, algo.acting(algo.init(random.key(0))))
-    return Policy(env, algo, zero)
+    return Policy(env, algo, zero, learning=config)

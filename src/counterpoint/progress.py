@@ -52,7 +52,7 @@ class Console(Progress):
             policies = f"good {config.good_policy or config.algorithm}, adversary {config.adv_policy or config.algorithm}"
         agents = f"{spec.num_agents} agent{'s' * (spec.num_agents > 1)}"
         seeds = f" × {self._seeds} seeds" * (self._seeds > 1)
-        self.say(f"{config.world.scenario}: {agents}, {policies}, {self._total} episodes{seeds} → {path}")
+        self.say(f"{config.world.env or config.world.scenario}: {agents}, {policies}, {self._total} episodes{seeds} → {path}")
         if sys.stdout.isatty():
             from rich import progress
 
@@ -95,7 +95,8 @@ class Console(Progress):
     def finish(self, run: Run) -> None:
         self.end()
         print(f"\n{final_table(run)}")
-        print(f"curve   {run.curve_path}\nfilm    {run.gif_path}\npolicy  {run.path / 'policy.safetensors'}")
+        film = f"film    {run.gif_path}\n" * run.gif_path.exists()
+        print(f"curve   {run.curve_path}\n{film}policy  {run.path / 'policy.safetensors'}")
         print(f"next    counterpoint benchmark {run.path}    counterpoint play {run.path} --out team.gif", flush=True)
 
 

@@ -118,7 +118,7 @@ def save(episodes: Sequence[Sequence[Picture]], path: str | Path, fps: Real = 12
     writers: dict[str, Callable[[], bytes]] = {
         ".png": lambda: _png(episodes, size, moments),
         ".svg": lambda: _svg(episodes, size, moments),
-        ".gif": lambda: _gif(episodes, size, fps),
+        ".gif": lambda: _gif(_frames(episodes, size), fps),
     }
     suffix = path.suffix.lower()
     if suffix not in (*writers, ".mp4"):
@@ -133,10 +133,30 @@ def save(episodes: Sequence[Sequence[Picture]], path: str | Path, fps: Real = 12
         raise UsageError(f"moments must be at least 1, not {moments!r}.")
     episodes = [episode for episode in episodes if episode]
     if suffix == ".mp4":
-        write_whole(path, lambda draft: _mp4(draft, episodes, size, fps))
+        write_whole(path, lambda draft: _mp4(draft, _frames(episodes, size), fps))
     else:
         content = writers[suffix]()
         write_whole(path, lambda draft: draft.write_bytes(content))
+
+
+def save_frames(episodes: Sequence[Sequence[np.ndarray]], path: str | Path, fps: Real = 12, size: int = 480) -> None:
+    """Write episodes that an environment drew itself, frames [H, W, 3], as a .gif or .mp4, at most `size` large."""
+    path = Path(path)
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise UsageError(f"cannot draw to {path}: frames of an environment make a .gif or a .mp4.")
+    frames = [[_shrunk(frame, size) for frame in episode] for episode in episodes if episode]
+    if path.suffix.lower() == ".mp4":
+        write_whole(path, lambda draft: _mp4(draft, frames, fps))
+    else:
+        content = _gif(frames, fps)
+        write_whole(path, lambda draft: draft.write_bytes(content))
+
+
+def _shrunk(frame: np.ndarray, size: int) -> Image.Image:
+    image = Image.fromarray(frame[..., :3])
+    scale = min(1.0, size / max(image.size))
+    width, height = (_even(scale * side) for side in image.size)
+    return image.resize((width, height))
 
 
 # --- From pictures to marks.
@@ -467,8 +487,7 @@ def _svg(episodes: Sequence[Sequence[Picture]], size: int, moments: int) -> byte
     return vector(*_sheet(episodes, size, moments)).encode()
 
 
-def _gif(episodes: Sequence[Sequence[Picture]], size: int, fps: Real) -> bytes:
-    frames = _frames(episodes, size)
+def _gif(frames: Sequence[Sequence[Image.Image]], fps: Real) -> bytes:
     tick = max(20, 10 * round(100 / fps))  # the format counts in hundredths, and browsers slow down below 20 ms
     durations = [tick + round(1000 * HOLD_SECONDS) * (image is episode[-1]) for episode in frames for image in episode]
     images = [image for episode in frames for image in episode]
@@ -514,18 +533,17 @@ def _encoded(image: Image.Image, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _mp4(draft: Path, episodes: Sequence[Sequence[Picture]], size: int, fps: Real) -> None:
+def _mp4(draft: Path, frames: Sequence[Sequence[Image.Image]], fps: Real) -> None:
     try:
         import imageio.v2 as imageio
         import imageio_ffmpeg  # noqa: F401  imageio would fail late and obscurely without it
     except ImportError as error:
         raise UsageError("MP4 needs a video encoder: pip install counterpoint[mp4], or write a .gif.") from error
-    frames = _frames(episodes, size)
     with warnings.catch_warnings():
         # jax warns of forks; the encoder is another program, started and left alone.
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
         options = {"format": "FFMPEG", "codec": "libx264", "quality": 8, "macro_block_size": 2}
         with imageio.get_writer(draft, fps=fps, **options) as video:  # pyright: ignore
             for episode in frames:
-                for image in [*episode, *episode[-1:] * round(HOLD_SECONDS * fps)]:
+                for image in [*episode, *[episode[-1]] * round(HOLD_SECONDS * fps)]:
                     video.append_data(np.asarray(image))  # pyright: ignore

@@ -2,6 +2,7 @@
 
 `uniform` is a ring of packed rows, one float32 row per transition, so that adding is one slice and sampling one gather.
 `prioritised` is the same ring, drawn from in proportion to priorities (Schaul et al. 2016, arXiv:1511.05952, Section 3.3).
+`on_policy` keeps the last rollout as it is, for learners that must learn from what they themselves just did.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,8 @@ class Memory(NamedTuple):
     """(keep, split) → for each field of the state, whether devices that share a run hold it all or a part each."""
     feedback: Callable[[Any, Int[Array, "..."], Float[Array, "..."]], Any] = lambda state, index, errors: state
     """(state, the batch's index, its absolute TD errors) → the state that has learnt what to draw more often."""
+    lasting: bool = True
+    """Whether the state is a ring that outlives an iteration, and so belongs into checkpoints."""
 
 
 class Ring(NamedTuple):
@@ -86,6 +89,19 @@ def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batche
         return unpack(spec, ring.rows.at[index].get(mode="promise_in_bounds"))
 
     return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))
+
+
+def on_policy(steps: Transition) -> Memory:
+    """The last rollout, whole: a sample is [T, E, …] in order; `steps` says its shapes. Of `carry` only the first is kept."""
+
+    def add(state: Transition, steps: Transition) -> Transition:
+        return steps._replace(carry=jax.tree.map(lambda leaf: leaf[:1], steps.carry))
+
+    def init() -> Transition:
+        kept = jax.eval_shape(add, steps, steps)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kept)
+
+    return Memory(init=init, add=add, sample=lambda state, key: state, split=lambda keep, split: split, lasting=False)
 
 
 SMALLEST_ERROR = 1e-6

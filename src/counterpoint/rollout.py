@@ -78,6 +78,7 @@ def advance(
         terminated=result.terminated,
         alive=worlds.alive,
         done=done,
+        carry=worlds.carry,
     )
     # A branch, not a select: fresh worlds are computed only in the steps in which an episode ends.
     after = jax.lax.cond(jnp.any(done), lambda: tree_select(done, start(env, algo, key_reset, num_envs), moved), lambda: moved)

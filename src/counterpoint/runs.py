@@ -4,6 +4,7 @@
     metrics.csv           a row per report
     checkpoints/          ckpt-<step>.json and the files it lists: one state-…, and the replay-… segments still in the ring
     policy.safetensors    the networks that act
+    learners.csv          who computed what and when, if learning was distributed
     curve.png, team.gif   pictures
 
 A checkpoint counts once its manifest `ckpt-<step>.json` is there, and the manifest is written last. It knows size and SHA-256
@@ -95,6 +96,17 @@ class Run:
     @property
     def gif_path(self) -> Path:
         return self.path / "team.gif"
+
+    @property
+    def learners_path(self) -> Path:
+        return self.path / "learners.csv"
+
+    def append_learners(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Adds rows to the timeline of learners, seconds to a tenth of a millisecond."""
+        path = self.learners_path
+        cells = [[round(row[c], 4) if isinstance(row[c], float) else row[c] for c in columns] for row in rows]
+        with _writing(path), open(path, "ab") as file:
+            file.write((b"" if file.tell() else _line(list(columns))) + b"".join(map(_line, cells)))
 
     @property
     def config(self) -> dict[str, Any]:

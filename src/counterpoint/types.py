@@ -117,6 +117,8 @@ class Transition(NamedTuple):
     """How much the sample counts, if the memory does not draw all with the same chance."""
     index: Int[Array, "*b"] | None = None
     """Where such a memory keeps it."""
+    carry: Any = None
+    """What acting remembered before this step, [*b, …] each; a memory of single steps does not keep it."""
 
 
 State = Any

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from counterpoint import config as configs
-from counterpoint import experiment, random
+from counterpoint import random
 from counterpoint.actions import heads_of
 from counterpoint.algos import maddpg
 from counterpoint.algos.base import TD_ERRORS
 from counterpoint.errors import UsageError
 from counterpoint.loop import compile_advance, compile_begin
 from counterpoint.ops import Moments, add_moments
+from counterpoint.program import build
 from counterpoint.replay import prioritised, uniform
 from counterpoint.rollout import rollout, start
 from counterpoint.types import Box, Discrete, Transition
@@ -275,7 +276,7 @@ def test_options_work_together_in_the_loop(case):
         "report_every": 10**6,
     }
     config = configs.override(configs.Config(), **settings, **TOGETHER[case])
-    program = experiment.build(config)
+    program = build(config)
     loop = compile_begin(program)(jax.vmap(random.key)(jnp.zeros(1, jnp.uint32)))
     before = jax.device_get(loop.agents.actor)
     advance = compile_advance(program, True)

@@ -311,3 +311,29 @@ def test_cyclic_does_the_least_work_for_its_tolerance(bound):
 def test_bad_wishes_are_explained(arguments, message):
     with pytest.raises(UsageError, match=message):
         make_code(*arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in CODES if name != "uncoded"])
+def test_squares_of_any_size_never_become_negative(name):
+    """Squared gradients of 0 or 1e-24 where another agent's are 1: from every set they come back as they were, or as 0."""
+    rng = np.random.default_rng(0)
+    values = (10.0 ** rng.uniform(-24, 0, (4, 2000)) * (rng.random((4, 2000)) < 0.7)).astype(np.float32)
+    code = make_code(name, 4, 7)
+    messages = encode(code.matrix, codes.fold(values), np.float64)
+    for arrived in every_set(7)[recoverable_sets(code, every_set(7))]:
+        learners = np.flatnonzero(arrived).tolist()
+        found = decode(code, learners, messages[learners])
+        back = codes.unfold(found.updates)
+        assert back.min() >= 0
+        np.testing.assert_array_equal(back[values == 0], 0)
+        np.testing.assert_array_equal(back[values > 1e-6], values[values > 1e-6])
+        assert found.error.max() < 1e-10
+
+
+def test_the_error_to_expect_is_the_error_that_comes():
+    code, updates = make_code("mds", 8, 15), draw_updates(8, 4000, seed=3)
+    arrived = list(range(8))
+    found = decode(code, arrived, encode(code.matrix[arrived], updates))
+    true = np.linalg.norm(found.updates - updates, axis=1) / np.linalg.norm(updates, axis=1)
+    np.testing.assert_array_less(true / 3, found.error)
+    np.testing.assert_array_less(found.error, true * 3)

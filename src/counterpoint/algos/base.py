@@ -34,3 +34,8 @@ class Algorithm(NamedTuple):
     """(agents) → only what acting needs, the rest None: the policy as it is saved."""
     metrics: tuple[str, ...]
     """The names of an update's figures."""
+    update_one: Callable[..., Any] | None = None
+    """(agents, batch, i, key) → (agent i, its figures): a pure function, so that any process may compute it; together they
+    are `update`. None if agents learn one after another."""
+    gather: Callable[..., Any] | None = None
+    """(batch, figures [N, …] of all agents) → the metrics of `update`."""

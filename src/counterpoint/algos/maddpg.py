@@ -14,6 +14,7 @@ each its own sample); `--minibatch per-agent --order sequential` is theirs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -309,9 +310,15 @@ def update(config: Config, problem: Problem, agents: Agent, batch: Transition, k
             lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
             in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
         )(agents, columns, batch, each)
-    if TD_ERRORS in metrics and not own_batch:  # one sample of all agents: the mean over those who played
-        metrics[TD_ERRORS] = jnp.sum(metrics[TD_ERRORS], axis=0) / jnp.maximum(jnp.sum(batch.alive, axis=1), 1)
-    return agents, metrics
+    return agents, gather(config, problem, batch, metrics)
+
+
+def gather(config: Config, problem: Problem, batch: Transition, figures: Metrics) -> Metrics:
+    """The metrics of an update from every agent's figures: TD errors of a sample all share are a mean over those who played."""
+    if TD_ERRORS not in figures or _own_batches(config, problem):
+        return figures
+    shared = jnp.sum(figures[TD_ERRORS], axis=0) / jnp.maximum(jnp.sum(batch.alive, axis=1), 1)
+    return figures | {TD_ERRORS: shared}
 
 
 def _own_batches(config: Config, problem: Problem) -> bool:
@@ -324,13 +331,20 @@ def column(batch: Transition, i: Int[Array, ""]) -> Transition:
     return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, COLUMNS)
 
 
-def _update_in_place(
+def update_one(
     config: Config, problem: Problem, agents: Agent, batch: Transition, i: Int[Array, ""], key: Key
-) -> tuple[Agent, dict[str, Float[Array, ""]]]:
+) -> tuple[Agent, dict[str, Float[Array, "*b"]]]:
+    """Agent i and its figures after an update, from the same batch as `update`."""
     if _own_batches(config, problem):
         batch = jax.tree.map(lambda leaf: leaf[i], batch)
     own = jax.tree.map(lambda leaf: leaf[i], agents)
-    agent, metrics = update_agent(config, problem, own, agents, column(batch, i), batch, i, key)
+    return update_agent(config, problem, own, agents, column(batch, i), batch, i, key)
+
+
+def _update_in_place(
+    config: Config, problem: Problem, agents: Agent, batch: Transition, i: Int[Array, ""], key: Key
+) -> tuple[Agent, dict[str, Float[Array, "*b"]]]:
+    agent, metrics = update_one(config, problem, agents, batch, i, key)
     return jax.tree.map(lambda leaf, row: leaf.at[i].set(row), agents, agent), metrics
 
 
@@ -405,4 +419,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
         update=lambda *args: update(config, problem, *args),
         acting=lambda agents: Agent(agents.actor, None, None, None, None, None),  # pyright: ignore[reportArgumentType]
         metrics=METRICS,
+        # Not a lambda: it travels to learners in other processes.
+        update_one=partial(update_one, config, problem) if config.order == "snapshot" else None,
+        gather=lambda *args: gather(config, problem, *args),
     )

@@ -39,6 +39,11 @@ SCHEMES = (
 )
 """What `predict` compares unless told otherwise."""
 
+COPIES = 3
+"""Agents in a learner's queue, if `stream` names no number."""
+HEDGE = 1.5
+"""Agent updates after which a copy is begun, if `hedge` names no number."""
+
 _EXACT_AGENTS = 32
 """Up to so many agents decodability is tested by condition number, beyond by structure: see `_decodable`."""
 
@@ -317,47 +322,57 @@ def recommend(predictions: Sequence[Prediction], slack: float = 0.03) -> Predict
 
 def _run(scheme: str, timeline: Timeline, num_agents: int, unit: float, dispatch: float) -> Outcome:
     """What the scheme written so does on this timeline."""
-    base, _, suffix = scheme.partition("+")
-    if base == "fastest_first" and not suffix:
-        base, suffix = "uncoded", "fastest_first"
-    if suffix not in ("", "fastest_first"):
-        raise UsageError(f"unknown suffix {suffix!r} in scheme {scheme!r}; the only one is +fastest_first.")
-    if suffix:
+    name, number, fastest_first = parse_scheme(scheme)
+    if fastest_first:
         timeline = _fastest_first(timeline, unit)
     num_learners = timeline.start.shape[1]
     if dispatch:
         later = timeline._replace(start=timeline.start + dispatch * np.arange(1, num_learners + 1))
         timeline = _timeline(len(later.start), num_learners, *later)
-    name, number = _parse(base, scheme)
     match name:
         case "stream":
-            return _stream(timeline, num_agents, unit, copies=int(number or 3))
+            return _stream(timeline, num_agents, unit, copies=int(number or COPIES))
         case "backup":
             return _hand_out(timeline, num_agents, unit, after=0.0)
         case "hedge":
-            return _hand_out(timeline, num_agents, unit, after=unit * (1.5 if number is None else number))
+            return _hand_out(timeline, num_agents, unit, after=unit * (HEDGE if number is None else number))
         case _:
             tolerance = None if number is None else int(number)
-            return _coded(make_code(name, num_agents, num_learners, tolerance=tolerance), timeline, unit)
+            vet = num_agents <= _EXACT_AGENTS
+            return _coded(make_code(name, num_agents, num_learners, tolerance=tolerance, vet=vet), timeline, unit)
 
 
-def _parse(base: str, scheme: str) -> tuple[str, float | None]:
-    """Name and number of a scheme."""
-    name, colon, text = base.partition(":")
+class Scheme(NamedTuple):
+    """A scheme taken apart."""
+
+    name: str
+    number: float | None
+    """Of losses, copies or updates; None where the usual number is meant."""
+    fastest_first: bool
+
+
+def parse_scheme(text: str) -> Scheme:
+    """The scheme written so; dashes may stand for underscores."""
+    base, _, suffix = text.replace("-", "_").partition("+")
+    if base == "fastest_first" and not suffix:
+        base, suffix = "uncoded", "fastest_first"
+    if suffix not in ("", "fastest_first"):
+        raise UsageError(f"unknown suffix {suffix!r} in scheme {text!r}; the only one is +fastest_first.")
+    name, colon, digits = base.partition(":")
     numbered = {"stream", "hedge", "cyclic"}
     known = {*CODES, *numbered, "backup"}
     if name not in known:
-        raise UsageError(f"unknown scheme {scheme!r}; known are {', '.join(sorted(known))} and fastest_first.")
+        raise UsageError(f"unknown scheme {text!r}; known are {', '.join(sorted(known))} and fastest_first.")
     if not colon:
-        return name, None
+        return Scheme(name, None, bool(suffix))
     try:
-        number = float(text)
+        number = float(digits)
     except ValueError:
         number = -1.0
     whole = name != "hedge"
     if name not in numbered or number < (name == "stream") or (whole and number != int(number)):
-        raise UsageError(f"cannot read scheme {scheme!r}; write cyclic:2, stream:3 or hedge:1.5, and others without a number.")
-    return name, number
+        raise UsageError(f"cannot read scheme {text!r}; write cyclic:2, stream:3 or hedge:1.5, and others without a number.")
+    return Scheme(name, number, bool(suffix))
 
 
 def _fastest_first(timeline: Timeline, unit: float, memory: float = 0.8) -> Timeline:
@@ -400,6 +415,9 @@ def _decodable(code: Code) -> Callable[[np.ndarray], np.ndarray]:
         return lambda arrived: recoverable_sets(code, arrived)
     if code.name in ("mds", "systematic", "random_sparse"):
         return lambda arrived: arrived.sum(axis=1) >= code.num_agents
+    if code.name in ("uncoded", "replication"):
+        used = (code.matrix != 0).astype(np.float32)
+        return lambda arrived: (arrived.astype(np.float32) @ used > 0).all(axis=1)
     if code.name == "cyclic":
         return lambda arrived: _cyclic_matching(code, arrived)
     return lambda arrived: peelable_sets(code, arrived)
