@@ -7,7 +7,7 @@ from counterpoint.algos import maddpg
 from counterpoint.trainers import AgentTrainer, Model, Settings
 
 if __name__ == "__main__":
-    num_episodes = int(sys.argv[1]) if sys.argv[1:] else 5_000
+    num_episodes, save_rate = int(sys.argv[1]) if sys.argv[1:] else 5_000, 500
     env = counterpoint.to_pettingzoo("simple_spread", seed=0)
     names = env.possible_agents
     shapes, spaces = [env.observation_space(name).shape for name in names], [env.action_space(name) for name in names]
@@ -26,8 +26,8 @@ if __name__ == "__main__":
                 trainer.preupdate()
             observations, t, total = after, t + 1, total + sum(rewards.values())
             losses = [trainer.update(trainers, t) for trainer in trainers]
-        if episode % 500 == 0 or episode == num_episodes:
-            print(f"{episode} episodes, return of the team {total / (episode % 500 or 500):.1f}, last losses {losses[0]}")
+        if episode % save_rate == 0 or episode == num_episodes:
+            print(f"{episode} episodes, return of the team {total / (episode % save_rate or save_rate):.1f}, {losses[0]}")
             total = 0.0
             for trainer in trainers:
                 trainer.save("runs/own", "simple_spread")

@@ -72,6 +72,7 @@ REFUSED = {
     "play simple --args n=3": "simple has no argument 'n'",
     "benchmark nowhere": "nowhere is no run, it has no config.json: check the path",
     "benchmark . --benchmark-iters 0": "--benchmark-iters must be at least 1, not 0.",
+    "export nowhere": "nowhere is no run, it has no config.json: check the path",
     "plot": "name at least one run to plot; `counterpoint runs` lists them.",
     "plot nowhere": "nowhere is no run, it has no config.json: check the path",
 }

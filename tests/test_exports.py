@@ -129,6 +129,7 @@ def test_the_command_line_and_a_second_export_in_the_same_place(
     assert said[:2] == ["agent_0.onnx", "team.onnx"]
     assert said[2].startswith(f"→ {tmp_path / 'out'}; run on 128 observations, they differ from the policy by at most ")
     assert float(said[2].split()[-1]) < exports.TOLERANCE
+    (tmp_path / "out" / "__pycache__").mkdir()
     counterpoint.export(small(), format="numpy", out=tmp_path / "out")  # an export may replace another
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"agent_0.npz", "team.npz", "policy.py", "export.json"}
 

@@ -108,8 +108,8 @@ def _check_free(folder: Path) -> None:
         return
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
     ours: set[str] = set()
-    with suppress(OSError, ValueError, KeyError):
-        ours = {MANIFEST, *json.loads((folder / MANIFEST).read_text())["files"]}
+    with suppress(OSError, ValueError, KeyError):  # Python leaves its cache beside a module that was used
+        ours = {MANIFEST, "__pycache__", *json.loads((folder / MANIFEST).read_text())["files"]}
     if strange := sorted(present - ours):
         raise UsageError(f"{folder} holds {strange[0]}, which is no part of an export: choose another --out.")
 
