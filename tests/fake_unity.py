@@ -61,6 +61,23 @@ class Script:
         return self.frame >= self.over_after
 
 
+def says(id: int, seen: float, behaviour: str = "Ball", **more: Any) -> Says:
+    """An agent that sees a number and its opposite."""
+    return Says(behaviour, id, ([seen, -seen],), **more)
+
+
+class Endless(Script):
+    """Three rackets in episodes of five steps, for ever; the middle one ends by time."""
+
+    def __init__(self) -> None:
+        super().__init__({"Ball": Kind(continuous=2)})
+
+    @property
+    def now(self) -> list[Says]:
+        done = self.frame > 0 and self.frame % 5 == 0
+        return [says(k, float(self.frame), reward=1.0, done=done, max_step_reached=k == 1) for k in range(3)]
+
+
 # --- mlagents_envs
 
 
@@ -300,6 +317,15 @@ def _module(name: str, *classes: type, **named: type) -> ModuleType:
     module = ModuleType(name)
     vars(module).update({kind.__name__: kind for kind in classes} | named)
     return module
+
+
+def endless_build() -> Any:
+    """A factory as a user would write it, around the fake."""
+    from counterpoint import unity
+
+    sys.modules.update(fake_mlagents())
+    MLAgentsEnvironment.builds["Builds/Endless"] = Endless()
+    return unity.mlagents("Builds/Endless")
 
 
 # --- unityagents

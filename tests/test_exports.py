@@ -14,28 +14,27 @@ import pytest
 import safetensors.numpy
 
 import counterpoint
-from counterpoint import cli, exports, numpy_policy, onnx_graph, random, runs
+import games
+from counterpoint import cli, exportable, exports, numpy_policy, onnx_graph, random, runs
 from counterpoint import config as configs
-from counterpoint.algos import maddpg
 from counterpoint.errors import UsageError
 from counterpoint.policy import names_of
+from counterpoint.program import algorithm_of
 from counterpoint.runs import Run
 from tiny import HOME
 
 
 def untrained(folder: Path, **settings: Any) -> Run:
-    """A run that has saved a policy of random numbers, of two seeds."""
-    config = configs.override(configs.Config(), num_units=8, num_seeds=2, **settings)
+    """A run that has saved a policy of random numbers, of two seeds unless told otherwise."""
+    config = configs.override(configs.Config(), **{"num_units": 8, "num_seeds": 2} | settings)
     env = config.validate()
-    algo = maddpg.make(config.learning, env.spec, config.sees(env.spec))
+    algo = algorithm_of(config, env.spec)
     shapes = jax.eval_shape(lambda: algo.acting(algo.init(random.key(0))))
     rng = np.random.default_rng(0)
-    tensors = {
-        name: np.abs(rng.normal(size=(2, *leaf.shape), scale=0.5)).astype(np.float32) * (1 if "variance" in name else sign)
-        for (name, leaf), sign in zip(
-            zip(names_of(shapes), jax.tree.leaves(shapes), strict=True), np.resize([1, 1, -1], 99), strict=False
-        )
-    }
+    tensors = {}
+    for name, leaf, sign in zip(names_of(shapes), jax.tree.leaves(shapes), np.resize([1, 1, -1], 99), strict=False):
+        numbers = np.abs(rng.normal(size=(config.training.num_seeds, *leaf.shape), scale=0.5)).astype(np.float32)
+        tensors[name] = numbers if "variance" in name else numbers * np.float32(sign)
     run = runs.create(folder, "untrained", configs.to_dict(config))
     run.save_policy(tensors, {"step": 7, "episodes": 3})
     return run
@@ -48,10 +47,10 @@ def small() -> Run:
 
 
 TEAMS: dict[str, dict[str, Any]] = {
-    "discrete": {"scenario": "simple_tag"},
     "heads": {"scenario": "simple_world_comm", "world_action": "one-hot", "norm": "batch", "flavour": "openai"},
     "continuous": {"scenario": "tennis", "norm": "layer"},
     "pushed": {"scenario": "simple_speaker_listener", "actions": "continuous", "temperature": 0.3},
+    "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share_parameters": True},
 }
 
 
@@ -84,7 +83,7 @@ def test_numpy_acts_as_the_policy_does(name: str, tmp_path: Path) -> None:
     assert said.stdout.split() == [team.env.spec.agents[0]]
 
 
-@pytest.mark.parametrize("name", TEAMS)
+@pytest.mark.parametrize("name", ["heads", "pushed", "shared"])
 def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, **TEAMS[name])
     folder = counterpoint.export(run, format="onnx", out=tmp_path / "out")
@@ -105,6 +104,26 @@ def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) 
         assert (f"{agent}.choice" in said) == hasattr(space, "heads")
     about = json.loads(whole.get_modelmeta().custom_metadata_map["about"])
     assert (about["agents"], about["step"], about["seed"]) == (list(spec.agents), 7, 0)
+
+
+def test_an_environment_from_elsewhere_gets_what_its_spaces_say(tmp_path: Path) -> None:
+    """A choice that counts from −1, two choices of which one counts from 1, and numbers with bounds of their own."""
+    run = untrained(tmp_path, env=f"{games.__file__}:Zoo", num_seeds=1)
+    team = counterpoint.load(run)
+    found = numpy_policy.Policy.load(counterpoint.export(run, format="numpy") / "team.npz")
+    env = games.Zoo()
+    for seed in range(8):
+        seen, _ = env.reset(seed=seed)
+        wanted = team.act(seen)
+        flat = {name: team.env.flattened(i, seen[name]) for i, name in enumerate(env.agents)}  # pyright: ignore[reportAttributeAccessIssue]
+        actions = found.act(flat)
+        assert [type(actions[name]) for name in env.agents] == [int, np.ndarray, np.ndarray]
+        for name, action in actions.items():
+            np.testing.assert_allclose(action, wanted[name], atol=1e-5)
+    folder = counterpoint.export(run, format="onnx")
+    (action,) = onnxruntime.InferenceSession(folder / "mixer.onnx").run(["action"], {"obs": flat["mixer"][None]})
+    np.testing.assert_allclose(action[0], wanted["mixer"], atol=1e-5)
+    assert action[0, 1] > 1 or action[0, 1] < -1
 
 
 def test_safetensors_are_bare_arrays_of_true_sizes(tmp_path: Path) -> None:
@@ -178,14 +197,13 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         counterpoint.export(small(), format="onnx")
 
 
-def test_recurrent_actors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    team = counterpoint.load(small())
-    team.agents = team.agents._replace(actor={"gru": np.zeros(3)})
-    monkeypatch.setattr(exports, "load", lambda *_: team)
-    with pytest.raises(UsageError, match="are no plain feed-forward networks"):
-        counterpoint.export(small(), format="numpy", out=tmp_path / "out")
+def test_recurrent_actors_are_refused(tmp_path: Path) -> None:
+    run = untrained(tmp_path, algorithm="coma", scenario="switch2", recurrent=True)
+    with pytest.raises(UsageError, match="are no plain feed-forward networks: such a policy cannot be exported yet"):
+        counterpoint.export(run, format="numpy")
+    assert not (run.path / "export").exists()
 
 
 def test_file_names_are_safe_and_distinct() -> None:
     names = ("a/b", "a?b", "team", "../x", "ok")
-    assert exports._stems(names) == ["a_b", "a_b-2", "team-2", "_x", "ok"]
+    assert exportable.stems_of(names) == ["a_b", "a_b-2", "team-2", "_x", "ok"]

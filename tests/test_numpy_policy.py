@@ -14,7 +14,7 @@ import pytest
 
 from counterpoint import numpy_policy, random
 from counterpoint.actions import to_world
-from counterpoint.algos import maddpg
+from counterpoint.algos import coma, maddpg
 from counterpoint.types import Box, Discrete, Spec
 from probes import spec_of
 
@@ -83,6 +83,27 @@ def test_exploring_actions_are_the_learners_given_the_same_noise(team, settings)
         np.testing.assert_allclose(kept, after, atol=1e-6)
         assert np.abs(np.asarray(after) - 0.5).max() > 0.1
     assert np.abs(found - numpy_policy.greedy(made, obs)).max() > 1e-3
+
+
+@pytest.mark.parametrize("team", ["plain", "alone"])
+def test_comas_actions_are_drawn_above_a_floor(team):
+    spec, config = TEAMS[team], coma.Config(num_units=8, epsilon_end=0.4, epsilon_steps=1)
+    algo = coma.make(config, spec)
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda: algo.acting(algo.init(random.key(0))))
+    agents = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), shapes)
+    rules = numpy_policy.Rules(world_action="one-hot", floor=0.4)
+    spaces = tuple(map(numpy_policy.space_of, spec.action_spaces))
+    made = numpy_policy.make_team(numpy_policy.layers_of(jax.device_get(agents.actor.body)), spaces, rules)
+    obs = np.asarray(rng.normal(size=(200, *spec.obs_mask.shape)), np.float32)
+    wanted, _ = algo.act(agents, (), jnp.asarray(obs), random.key(1), jnp.asarray(9))
+    gumbel = np.asarray(jax.random.gumbel(random.key(1), wanted.shape))
+    found, _ = numpy_policy.noisy(made, None, numpy_policy.outputs(made, obs), gumbel, gumbel, 9)
+    np.testing.assert_array_equal(found, wanted)
+    bare = made._replace(rules=rules._replace(floor=0.0))
+    without, _ = numpy_policy.noisy(bare, None, numpy_policy.outputs(made, obs), gumbel, gumbel, 9)
+    assert (found != without).any()
+    np.testing.assert_array_equal(numpy_policy.greedy(made, obs), algo.greedy(agents, (), jnp.asarray(obs))[0])
 
 
 def test_noise_is_standard_gumbel_and_normal():

@@ -17,7 +17,7 @@ from counterpoint.errors import UsageError
 with warnings.catch_warnings():  # PettingZoo's tests import one of its own games in a way it has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     from pettingzoo.test import parallel_api_test
-from fake_unity import Kind, Says, Script
+from fake_unity import Endless, Kind, Says, Script, says
 
 
 def world(kind: str, script: Script, monkeypatch: pytest.MonkeyPatch) -> unity.UnityWorld:
@@ -47,10 +47,6 @@ def _fake(environment: Any, script: Script) -> Any:
 mlagents = pytest.mark.parametrize("kind", ["mlagents", "real mlagents"])
 udacity = pytest.mark.parametrize("kind", ["udacity", "real udacity"])
 either = pytest.mark.parametrize("kind", ["mlagents", "real mlagents", "udacity", "real udacity"])
-
-
-def says(id: int, seen: float, behaviour: str = "Ball", **more: Any) -> Says:
-    return Says(behaviour, id, ([seen, -seen],), **more)
 
 
 RACKET = Kind(continuous=2)
@@ -277,20 +273,36 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         unity.mlagents("a build")
 
 
-class Endless(Script):
-    """Three agents in episodes of five steps, for ever."""
-
-    @property
-    def now(self) -> list[Says]:
-        done = self.frame > 0 and self.frame % 5 == 0
-        return [says(k, float(self.frame), reward=1.0, done=done, max_step_reached=k == 1) for k in range(3)]
-
-
 @either
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_pettingzoos_own_test(kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    parallel_api_test(world(kind, Endless({"Ball": RACKET}), monkeypatch), num_cycles=60)
+    parallel_api_test(world(kind, Endless(), monkeypatch), num_cycles=60)
     assert "Passed Parallel API test" in capsys.readouterr().out
+
+
+def test_a_build_is_a_world_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--env` sees it: three rackets in episodes of five steps, of which one ends by time."""
+    foreign = pytest.importorskip("counterpoint.foreign")
+    for name, module in fake_unity.fake_mlagents().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    address = f"{fake_unity.__file__}:endless_build"
+    env = foreign.open_env(address, {})
+    facts = foreign.facts_of(env, address)
+    assert (facts.agents, facts.obs_sizes, [space.size for space in facts.spaces]) == (
+        ("Ball_0", "Ball_1", "Ball_2"),
+        (2,) * 3,
+        [2] * 3,
+    )
+    copy = foreign.Copy(env, facts, 100)
+    copy.reset(seed=0)
+    steps = [copy.step(np.full((3, 2), 0.5, np.float32)) for _ in range(5)]
+    assert [done for *_, done in steps] == [False] * 4 + [True]
+    next_obs, reward, terminated, _ = steps[-1]
+    assert terminated.tolist() == [True, False, True]
+    np.testing.assert_array_equal(next_obs, [[5.0, -5.0]] * 3)
+    np.testing.assert_array_equal(reward, [1.0] * 3)
+    copy.reset(seed=1)
+    assert copy.alive.all()
 
 
 @pytest.mark.parametrize("protocol", ["mlagents", "udacity"])

@@ -15,23 +15,17 @@ from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from counterpoint import __version__, numpy_policy
-from counterpoint import config as configs
-from counterpoint.actions import to_world
-from counterpoint.algos.maddpg import policy_outputs
+from counterpoint import numpy_policy
 from counterpoint.errors import UsageError
-from counterpoint.nets import Layer
-from counterpoint.policy import Policy, load
+from counterpoint.exportable import PER_AGENT, Answers, Parts, parts_of, trials_of
+from counterpoint.policy import load
 from counterpoint.runs import Run, open_run
-from counterpoint.types import Discrete
 
 FORMATS = ("onnx", "numpy", "safetensors")
 
@@ -40,27 +34,6 @@ TOLERANCE = 1e-4
 NUM_TRIALS = 128
 """Observations on which an export is compared."""
 MANIFEST = "export.json"
-
-
-class Parts(NamedTuple):
-    """What is exported: the actors, the facts beside them, and where each agent's file is."""
-
-    team: numpy_policy.Team
-    about: dict[str, Any]
-    stems: list[str]
-    """File names of the agents, without ending."""
-
-    def agent(self, i: int) -> tuple[numpy_policy.Team, dict[str, Any]]:
-        """One agent and the facts about it, in the form of a team of one."""
-        about = self.about | {name: self.about[name][i : i + 1] for name in ("agents", "obs_sizes", "spaces", "integers")}
-        return numpy_policy.only(self.team, i, self.about["obs_sizes"][i]), about
-
-
-class Answers(NamedTuple):
-    """What a policy says to each agent's trial observations: raw outputs, and actions in the world's units, [B, size] each."""
-
-    outputs: list[np.ndarray]
-    actions: list[np.ndarray]
 
 
 def export(run: str | Path | Run, format: str = "onnx", out: str | Path = "", seed_index: int = 0) -> Path:
@@ -74,8 +47,8 @@ def export(run: str | Path | Run, format: str = "onnx", out: str | Path = "", se
     folder = Path(out).expanduser() if out else run.path / "export" / format
     _check_free(folder)
     policy = load(run, seed_index)
-    parts = _parts(run, policy, seed_index)
-    obs, expected = _trials(policy)
+    parts = parts_of(run, policy, seed_index)
+    obs, expected = trials_of(policy, NUM_TRIALS)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         draft.mkdir(parents=True)
@@ -123,69 +96,6 @@ def _put(draft: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _parts(run: Run, policy: Policy, seed_index: int) -> Parts:
-    spec, actor = policy.env.spec, getattr(policy.agents, "actor", None)
-    if not isinstance(actor, tuple) or not all(isinstance(layer, Layer) for layer in actor):
-        raise UsageError(f"the actors of {run.path} are no plain feed-forward networks: such a policy cannot be exported yet.")
-    config = configs.from_dict(run.config)
-    team = numpy_policy.team_of(jax.device_get(actor), spec.action_spaces, config.learning)
-    _, saved = run.load_policy()
-    about = {
-        "counterpoint": __version__,
-        "run": run.name,
-        "scenario": config.world.scenario,
-        "seed": config.training.seed + seed_index,
-        "step": saved.get("step"),
-        "episodes": saved.get("episodes"),
-        "agents": list(spec.agents),
-        "obs_sizes": list(spec.obs_sizes),
-        "spaces": [space._asdict() for space in team.spaces],
-        "integers": [_integers(policy, i) for i in range(spec.num_agents)],
-        "rules": team.rules._asdict(),
-    }
-    return Parts(team, about, _stems(spec.agents))
-
-
-def _integers(policy: Policy, i: int) -> list[list[int]]:
-    """The world's integer for each choice of each head: some worlds number moves in another order than their vectors have."""
-    space = policy.env.spec.action_spaces[i]
-    if not isinstance(space, Discrete):
-        return []
-    meaning = getattr(policy.env, "integers_of_choice", lambda _, choice: choice)
-    tables = []
-    for head, width in enumerate(space.heads):
-        choices = ([k * (other == head) for other in range(len(space.heads))] for k in range(width))
-        tables.append([int(meaning(i, choice)[head]) for choice in choices])
-    return tables
-
-
-def _stems(agents: tuple[str, ...]) -> list[str]:
-    """Names for files: the agents' own where a file system likes them, made distinct where it does not."""
-    stems: list[str] = []
-    for agent in agents:
-        stem = plain = re.sub(r"[^\w.-]+", "_", agent).strip(".") or "agent"
-        count = 1
-        while stem in (*stems, "team", "policy", "export"):
-            count += 1
-            stem = f"{plain}-{count}"
-        stems.append(stem)
-    return stems
-
-
-def _trials(policy: Policy) -> tuple[np.ndarray, Answers]:
-    """Random observations [B, N, O], some of them large, and what the policy says to them."""
-    spec = policy.env.spec
-    generator = np.random.default_rng(0)
-    obs = generator.normal(size=(NUM_TRIALS, *spec.obs_mask.shape)) * spec.obs_mask
-    obs[::2] *= 10.0
-    obs = obs.astype(np.float32)
-    begin = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (NUM_TRIALS, *leaf.shape)), policy.algo.begin())
-    outputs = np.asarray(policy_outputs(policy.agents, jnp.asarray(obs)))
-    actions = np.asarray(to_world(spec, policy.algo.greedy(policy.agents, begin, jnp.asarray(obs))[0]))
-    sizes = spec.act_sizes
-    return obs, Answers(*([each[:, i, :size] for i, size in enumerate(sizes)] for each in (outputs, actions)))
-
-
 def _compare(parts: Parts, expected: Answers, found: Mapping[str, Answers]) -> float:
     """The largest difference between the policy's outputs and those of the files; too large a one is an error."""
     largest = 0.0
@@ -199,7 +109,7 @@ def _compare(parts: Parts, expected: Answers, found: Mapping[str, Answers]) -> f
             # Rounding may decide a choice between equals, and a low temperature or a wide range make a difference larger.
             space, rules = parts.team.spaces[i], parts.team.rules
             clear = _clear(space, wanted)[:, None] if space.heads and rules.world_action != "soft" else True
-            grown = max(1.0, 1 / rules.temperature) if space.heads else max(1.0, (space.high - space.low) / 2)
+            grown = max(1.0, 1 / rules.temperature if space.heads else float(np.max(np.subtract(space.high, space.low))) / 2)
             off = _relative(np.where(clear, actions, expected.actions[i]), expected.actions[i])
             if not off <= TOLERANCE * grown:
                 raise _mismatch(file, parts, i, "actions", off)
@@ -310,7 +220,7 @@ def _ask_safetensors(folder: Path, parts: Parts, obs: np.ndarray) -> dict[str, A
                 if re.fullmatch(re.escape(prefix) + r"\d+\.\w+", key)
             }
             own = {key: array[None] if key.endswith("weight") else array[None, None] for key, array in own.items()}
-            facts = about | {key: about[key][k : k + 1] for key in ("agents", "obs_sizes", "spaces", "integers")}
+            facts = about | {key: about[key][k : k + 1] for key in PER_AGENT}
             team = numpy_policy.unpack(own, facts).team
             seen = obs[:, parts.about["agents"].index(name), None, : facts["obs_sizes"][0]]
             both = numpy_policy.outputs(team, seen), numpy_policy.to_world(team, numpy_policy.greedy(team, seen))

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 from counterpoint.algos.base import Agents
 from counterpoint.foreign import LONGEST, Facts, facts_of, flatteners, native_actions, open_env, teams_of
 from counterpoint.loop import Engine, Episodes, Program, compiled_pieces, stepped
-from counterpoint.numpy_policy import Layer, Rules, layers_of
+from counterpoint.numpy_policy import Layer, layers_of, rules_of
 from counterpoint.picture import Picture
 from counterpoint.rollout import Finished
 from counterpoint.types import Box, Discrete, Key, Reduction, Spec, State, Step, Transition
@@ -104,7 +104,7 @@ class HostWorlds(NamedTuple):
 
 def setting_of(env: Hosted, learning: Any, length: int = 1) -> Setting:
     """What workers must know of a run."""
-    rules = Rules(*(getattr(learning, name) for name in Rules._fields))
+    rules = rules_of(learning)
     return Setting(env.address, dict(env.arguments), env.facts, env.max_steps, rules, length, env.spec.act_size)
 
 

@@ -41,8 +41,9 @@ class Space(NamedTuple):
 
     size: int
     heads: tuple[int, ...] = ()
-    low: float = -1.0
-    high: float = 1.0
+    low: float | tuple[float, ...] = -1.0
+    """Of all entries, or of each."""
+    high: float | tuple[float, ...] = 1.0
 
 
 class Rules(NamedTuple):
@@ -54,6 +55,8 @@ class Rules(NamedTuple):
     noise_start: float = 0.2
     noise_end: float = 0.05
     noise_steps: int = 500_000
+    floor: float = 0.0
+    """Share of uniform choice in what is drawn, as COMA has it."""
 
 
 class Tables(NamedTuple):
@@ -105,10 +108,14 @@ def layers_of(actor: Any) -> tuple[Layer, ...]:
     )
 
 
+def rules_of(settings: Any) -> Rules:
+    """The rules that a learner's settings (`maddpg.Config`) name."""
+    return Rules(**{name: getattr(settings, name) for name in Rules._fields if hasattr(settings, name)})
+
+
 def team_of(actor: Any, action_spaces: Any, settings: Any) -> Team:
     """A team from a learner's stacked actor, the action spaces of its spec and its settings (`maddpg.Config`)."""
-    rules = Rules(*(getattr(settings, name) for name in Rules._fields))
-    return make_team(layers_of(actor), tuple(map(space_of, action_spaces)), rules)
+    return make_team(layers_of(actor), tuple(map(space_of, action_spaces)), rules_of(settings))
 
 
 def make_team(layers: tuple[Layer, ...], spaces: tuple[Space, ...], rules: Rules) -> Team:
@@ -122,8 +129,8 @@ def make_team(layers: tuple[Layer, ...], spaces: tuple[Space, ...], rules: Rules
         starts += [i * width + int(edge) for edge in edges if edge < width]  # what is left at the end is a group of padding
         (discrete if space.heads else continuous)[i, : space.size] = True
         if not space.heads:
-            scale[i, : space.size] = (space.high - space.low) / 2
-            shift[i, : space.size] = (space.high + space.low) / 2
+            low, high = np.asarray(space.low), np.asarray(space.high)
+            scale[i, : space.size], shift[i, : space.size] = (high - low) / 2, (high + low) / 2
     group = np.searchsorted(starts, np.arange(n * width), side="right") - 1
     plain = all(space.heads == (width,) for space in spaces)
     kinds = (plain, bool(discrete.any()), bool(continuous.any()))
@@ -204,7 +211,7 @@ def noisy(
 def _actions(team: Team, raw: np.ndarray, gumbel: np.ndarray | None) -> np.ndarray:
     """Soft or one-hot vectors in discrete heads, tanh in boxes, zero in padding."""
     tables, rules = team.tables, team.rules
-    scores = raw if gumbel is None else raw + gumbel
+    scores = raw if gumbel is None else (_floored(team, raw) if rules.floor else raw) + gumbel
     soft = rules.world_action == "soft"
     if tables.plain:
         return _softmax(scores / np.float32(rules.temperature)) if soft else _one_hot(scores)
@@ -214,6 +221,14 @@ def _actions(team: Team, raw: np.ndarray, gumbel: np.ndarray | None) -> np.ndarr
     flat = scores.reshape(*scores.shape[:-2], -1)
     flat = _grouped_softmax(tables, flat / np.float32(rules.temperature)) if soft else _grouped_one_hot(tables, flat)
     return np.where(tables.discrete, flat.reshape(raw.shape), boxes)
+
+
+def _floored(team: Team, raw: np.ndarray) -> np.ndarray:
+    """The logarithms of the policy's chances after mixing them with uniform ones."""
+    tables, floor = team.tables, np.float32(team.rules.floor)
+    chance = _grouped_softmax(tables, raw.reshape(*raw.shape[:-2], -1))
+    even = 1 / np.bincount(tables.group)[tables.group].astype(np.float32)
+    return np.log(np.maximum((1 - floor) * chance + floor * even, np.float32(1e-8))).reshape(raw.shape)
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
@@ -259,6 +274,8 @@ class Policy:
         self.obs_sizes: list[int] = about["obs_sizes"]
         self.integers: list[list[list[int]]] = about["integers"]
         """The world's integer for each choice, per agent and head."""
+        self.joined: list[bool] = about["joined"]
+        """Whether several heads make one integer; otherwise they stay apart."""
         self._rng = np.random.default_rng(seed)
         self._carry = begin(team)
 
@@ -288,8 +305,8 @@ class Policy:
     def act(self, obs: dict[str, Any], greedy: bool = True, vectors: bool = False) -> dict[str, Any]:
         """What each agent does: an integer if its actions are discrete, an array in the world's range if continuous.
 
-        Several heads make one integer, the first head counting fastest. With `vectors`, one array per agent: what the world
-        itself was given in training.
+        Several heads make one integer, the first head counting fastest, in worlds that number pairs; elsewhere an array of
+        integers. With `vectors`, one array per agent: what the world itself was given in training.
         """
         stacked = self.stack(obs)
         if greedy:
@@ -305,6 +322,8 @@ class Policy:
         if vectors or not space.heads:
             return own
         meant = [table[choice] for table, choice in zip(self.integers[i], choices(space, own), strict=True)]
+        if not self.joined[i]:
+            return np.array(meant)
         place, integer = 1, 0
         for width, digit in zip(space.heads, meant, strict=True):
             integer, place = integer + digit * place, place * width

@@ -45,8 +45,8 @@ class Graph:
             self.name(choice, "choice", np.int64, len(space.heads))
         else:
             action = self.add("Tanh", [x])
-            action = self.add("Mul", [action, self.constant(np.float32((space.high - space.low) / 2))])
-            action = self.add("Add", [action, self.constant(np.float32((space.high + space.low) / 2))])
+            action = self.add("Mul", [action, self.constant(team.tables.scale[0])])
+            action = self.add("Add", [action, self.constant(team.tables.shift[0])])
         self.name(action, "action", np.float32, space.size)
 
     def layer(self, layer: Layer, x: str) -> str:

@@ -28,7 +28,7 @@ class Policy:
     """A team of one seed. Stateful only in what acting remembers within an episode: call `reset` when one begins."""
 
     def __init__(self, env: Env, algo: Algorithm, agents: Agents, seed: int = 0, learning: Any = None) -> None:
-        self.env, self.algo, self.agents, self._learning = env, algo, agents, learning
+        self.env, self.algo, self.agents, self.learning = env, algo, agents, learning
         self._key = random.key(seed)
         self._calls = 0
         self._greedy = jax.jit(lambda agents, carry, obs: algo.greedy(agents, carry, obs))
@@ -97,7 +97,7 @@ class Policy:
         return layers_of(jax.device_get(self.agents.actor))
 
     def _examine(self, env: Hosted, exam: Exam) -> Marks:
-        return examine(setting_of(env, self._learning), exam)
+        return examine(setting_of(env, self.learning), exam)
 
     def film(self, episodes: int = 3, seed: int = 0, explore: bool = False) -> list[list[Picture]]:
         """Pictures of whole episodes of a world of ours."""
