@@ -43,7 +43,7 @@ def numbers_of(batch):
         if name in ("terminated", "alive"):
             odd = np.broadcast_to((number % 2 == 1)[..., None], leaf.shape)
             np.testing.assert_array_equal(leaf, odd if name == "terminated" else ~odd)
-        elif name in ("weight", "index"):
+        elif name in ("weight", "index", "carry"):
             assert leaf is None
         elif name != "done":
             offset = np.asarray(getattr(expected, name)).ravel()[0]
