@@ -113,6 +113,7 @@ def test_the_notes_settings_are_a_preset() -> None:
         ({"actions": "continuous", "scenario": "simple_spread"}, "coma needs discrete actions, .*--actions discrete"),
         ({"scenario": "tennis"}, "those of racket_0 in tennis are continuous: choose --algorithm maddpg."),
         ({"good_policy": "ddpg"}, "leave out --good-policy and --adv-policy"),
+        ({"learners": 3}, "leave out --learners 3"),
         ({"batch_size": 64}, "coma learns once from each rollout as a whole: leave out --batch-size 64"),
         ({"warmup": 64}, "leave out --warmup 64"),
         ({"td_lambda": 1.5}, "--td-lambda must be from 0 to 1, not 1.5"),

@@ -268,6 +268,8 @@ class Config:
             raise UsageError(
                 "--env plays one update ahead, and coma learns from what its own policy did: choose --algorithm maddpg."
             )
+        if learners := self.distribution.learners:
+            raise UsageError(f"coma has one critic for all, which cannot be shared out: leave out --learners {learners}.")
         if self.good_policy or self.adv_policy:
             raise UsageError("--algorithm coma is for all teams: leave out --good-policy and --adv-policy.")
         for name in ("batch_size", "buffer_size", "updates", "warmup"):

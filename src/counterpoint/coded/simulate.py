@@ -113,7 +113,7 @@ class Stragglers:
 
     def sample(self, rng: np.random.Generator, trials: int, num_learners: int) -> Timeline:
         if self.count > num_learners:
-            raise UsageError(f"{self.count} stragglers among {num_learners} learners: lower count.")
+            raise UsageError(f"{self.count} stragglers among {num_learners} learners: choose fewer.")
         late = rng.random((trials, num_learners)).argsort(axis=1) < self.count
         return _timeline(trials, num_learners, start=np.where(late, self.delay, 0.0))
 
