@@ -124,7 +124,7 @@ def test_without_learners_it_saves_and_goes_on_exactly(threads, tmp_path):
     [
         ({"order": "sequential"}, "choose --order snapshot"),
         ({"num_seeds": 2}, "--learners take one seed and one device"),
-        ({"algorithm": "coma", "batch_size": 1024, "warmup": 0}, "choose --order snapshot"),
+        ({"algorithm": "coma", "batch_size": 1024, "warmup": 0}, "leave out --learners 3"),
         ({"code": "ldcp"}, "unknown scheme 'ldcp'"),
     ],
 )
