@@ -30,8 +30,6 @@ class Experiment(NamedTuple):
     settings: dict[str, Any]
     seeds: int
     title: str
-    together: bool = False
-    """All seeds in one program, as `--num-seeds` does."""
 
 
 AUTHORS: dict[str, Any] = {"flavour": "openai", "num_episodes": 60_000}
@@ -47,13 +45,12 @@ EXPERIMENTS = [
     ),
     Experiment("speaker-ddpg", AUTHORS | SPEAKER | {"algorithm": "ddpg"}, 10, "simple_speaker_listener, independent DDPG"),
     Experiment("spread-tuned", {"preset": "tuned-spread"}, 10, "simple_spread, tuned preset"),
-    *(Experiment(*facts, together=True) for facts in results_coma.EXPERIMENTS),
-    *(Experiment(*facts) for facts in results_hosted.EXPERIMENTS),
+    *(Experiment(*facts) for facts in results_coma.EXPERIMENTS + results_hosted.EXPERIMENTS),
 ]
 
 
 def train_one(experiment: str, seed: int) -> None:
-    """One seed (or all, if they are one program), from its last checkpoint if there is one, on one core."""
+    """One seed, from its last checkpoint if there is one, on one core."""
     from counterpoint import config as configs
     from counterpoint.experiment import resume, train
 
@@ -73,13 +70,11 @@ def train_one(experiment: str, seed: int) -> None:
             "plots_dir": "",
             "save_rate": 5000,
         }
-        own |= {"num_seeds": chosen.seeds} if chosen.together else {}
         settings = dict(chosen.settings)
         base = configs.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
         run = train(configs.override(base, **(settings | own)))
     table.parent.mkdir(parents=True, exist_ok=True)
-    for one in range(chosen.seeds) if chosen.together else (seed,):
-        write_table([row for row in run.rows() if row["seed"] == one], table.with_name(f"seed{one}.csv"))
+    write_table(run.rows(), table)
     shutil.copyfile(run.gif_path, TABLES / experiment / "team.gif")
     shutil.rmtree(run.path / "checkpoints")
     print(f"{experiment} seed {seed} done", flush=True)
@@ -96,7 +91,7 @@ def write_table(rows: list[dict[str, Any]], path: Path) -> None:
 def jobs(only: str) -> Iterator[tuple[str, int]]:
     for experiment in EXPERIMENTS:
         if only in experiment.name:
-            yield from ((experiment.name, seed) for seed in range(1 if experiment.together else experiment.seeds))
+            yield from ((experiment.name, seed) for seed in range(experiment.seeds))
 
 
 PUBLISHED_SPREAD = [

@@ -20,7 +20,7 @@ EXPERIMENTS: list[tuple[str, dict[str, Any], int, str]] = [
     ("spread-coma", {"preset": "coma-spread"}, 5, "simple_spread, COMA"),
     ("speaker-coma", {"preset": "coma-speaker"}, 5, "simple_speaker_listener, COMA"),
 ]
-"""Name, settings, seeds, title; all seeds of one are one program."""
+"""Name, settings, seeds, title."""
 
 SOLVED = 7.0
 
@@ -44,7 +44,7 @@ def switch_line(name: str, rows: Rows, optimum: str) -> list[Any] | None:
     s, steps, seconds = stats.summary(values), last(rows, "step"), last(rows, "seconds")
     solved = f"{int(np.sum(values >= SOLVED))} of {len(values)}"
     interval = f"{s.low:.2f} … {s.high:.2f}"
-    return [name, f"{s.mean:.2f}", interval, solved, optimum, f"{steps.mean() / 1e6:.1f}", f"{seconds.max() / 60:.1f}"]
+    return [name, f"{s.mean:.2f}", interval, solved, optimum, f"{steps.mean() / 1e6:.1f}", f"{seconds.sum() / 60:.1f}"]
 
 
 def particle_line(name: str, rows: Rows, published: str) -> list[Any] | None:
@@ -85,7 +85,7 @@ def section(rows_of: Callable[[str], Rows], folder: Path) -> str:
         particle_line("simple_spread (`coma-spread`)", found["spread-coma"], "−169 ± 2.7"),
         particle_line("simple_speaker_listener (`coma-speaker`)", found["speaker-coma"], "≈ −30: does not learn to talk"),
     ]
-    header = ["world", "mean", "95 % interval", "seeds ≥ 7", "optimum", "million steps", "minutes"]
+    header = ["world", "mean", "95 % interval", "seeds ≥ 7", "optimum", "million steps", "core minutes"]
     header_particles = [
         "world",
         "seeds",
@@ -105,8 +105,8 @@ def section(rows_of: Callable[[str], Rows], folder: Path) -> str:
 TEXT = """
 ## COMA
 
-Switch, `--algorithm coma`: the greedy return summed over agents at the end, all seeds of a row in one program on one core
-(minutes of wall time are for all of them together). One agent home gives about −0.6, nobody −10.
+Switch, `--algorithm coma`: the greedy return summed over agents at the end, every seed on one core; the minutes are those of
+all seeds of a row added up, so two cores need half of them. In switch2 one agent home gives about −0.6, nobody −10.
 
 {switch}
 Particle worlds, openai flavour, the return of one agent (as above): mean of the last report's training episodes, and greedy.

@@ -310,7 +310,7 @@ class Family(NamedTuple):
 
 FAMILIES = {
     "maddpg": Family(Training(), maddpg.Config()),
-    "coma": Family(Training(num_episodes=40_000, num_envs=32, update_every=800), coma.Config()),
+    "coma": Family(Training(num_episodes=60_000, num_envs=32, update_every=800), coma.Config()),
 }
 
 
@@ -451,8 +451,8 @@ GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
 
 COMA_PARTICLES: dict[str, Any] = {
     **{"flavour": "openai", "num_episodes": 100_000, "num_envs": 32, "update_every": 800, "standardise_rewards": True},
-    **{"td_lambda": 0.8, "epsilon_start": 0.1, "epsilon_end": 0.0, "entropy_start": 0.02, "entropy_end": 0.002},
-    "entropy_steps": 1_500_000,
+    **{"lr": 1e-3, "gamma": 0.99, "clip": 10.0, "num_units": 128, "critic_steps": 4, "epsilon_start": 0.1, "epsilon_end": 0.0},
+    **{"entropy_start": 0.02, "entropy_end": 0.002, "entropy_steps": 1_500_000},
 }
 """Random play meets everything there is in a particle world: little more is needed to explore."""
 
@@ -500,6 +500,8 @@ PRESETS: dict[str, Config] = {
         update_every=500,
         lr=1e-4,
         critic_lr=5e-3,
+        gamma=0.99,
+        clip=10.0,
         td_lambda=0.0,
         target_every=10,
         epsilon_start=0.0,
@@ -507,9 +509,7 @@ PRESETS: dict[str, Config] = {
         entropy_start=0.0,
         entropy_end=0.0,
     ),
-    "coma-switch2-v0": override(
-        Config(), algorithm="coma", scenario="switch2", scenario_args=("clock=False",), recurrent=True, num_episodes=100_000
-    ),
+    "coma-switch2-v0": override(Config(), algorithm="coma", scenario="switch2", scenario_args=("clock=False",), recurrent=True),
     "coma-switch4": override(Config(), algorithm="coma", scenario="switch4", num_episodes=100_000),
     "coma-spread": override(Config(), algorithm="coma", scenario="simple_spread", **COMA_PARTICLES),
     "coma-speaker": override(Config(), algorithm="coma", scenario="simple_speaker_listener", **COMA_PARTICLES),

@@ -41,13 +41,13 @@ from counterpoint.types import Box, Key, Spec, Transition
 class Config:
     """Hyper-parameters; the defaults solve `switch2`."""
 
-    lr: float = 1e-3
+    lr: float = 5e-4
     """Adam step size of the actors."""
     critic_lr: float = 2e-3
     """Adam step size of the critic."""
-    gamma: float = 0.99
+    gamma: float = 0.97
     """Discount."""
-    td_lambda: float = 0.95
+    td_lambda: float = 0.8
     """Of the critic's targets (0: one reward and the next value; 1: all rewards of the rollout)."""
     n_steps: int = 0
     """Targets of this many rewards and then the value, instead of --td-lambda (0: off)."""
@@ -71,19 +71,19 @@ class Config:
     """Learn from rewards shifted and scaled to mean 0 and variance 1 by all seen so far."""
     normalise_advantages: bool = False
     """Scale each agent's advantages to variance 1 in each rollout."""
-    clip: float = 10.0
+    clip: float = 1.0
     """Largest gradient norm of a network (0: no limit)."""
     epsilon_start: float = 0.5
     """Share of uniform choice in every policy at the start."""
-    epsilon_end: float = 0.01
+    epsilon_end: float = 0.02
     """And after `epsilon_steps`."""
     epsilon_steps: int = 400_000
     """World steps over which it changes, linearly."""
-    entropy_start: float = 0.01
+    entropy_start: float = 0.03
     """Weight of the policy's entropy in the actor's loss at the start."""
-    entropy_end: float = 0.0
+    entropy_end: float = 0.003
     """And after `entropy_steps`."""
-    entropy_steps: int = 600_000
+    entropy_steps: int = 1_000_000
     """World steps over which it changes, linearly."""
 
 
