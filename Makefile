@@ -24,7 +24,7 @@ test-slow: $(VENV)/ready    ## learning tests that take minutes
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/results.py $(ARGS)
 
-bench: $(VENV)/ready $(VENV)-bench/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine
+bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/training.py $(ARGS)
 	$(BIN)/python benchmarks/distributed.py
@@ -47,5 +47,10 @@ $(VENV)-bench/ready: benchmarks/requirements.txt
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	touch $@
 
+$(VENV)-agile/ready: benchmarks/requirements-agile.txt
+	test -x $(VENV)-agile/bin/python || $(PYTHON) -m venv $(VENV)-agile
+	$(VENV)-agile/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-agile.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-bench build dist site
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-agile build dist site

@@ -2,13 +2,15 @@
 
 The paper's setting: 3 agents, batch 1024, 2×64 networks, one update of all agents per 100 steps. The limit is the number of
 steps that the same number of processes make with actions drawn at random and nothing else; measured before and after, the
-better counts.
+better counts. AgileRL's MADDPG does the same beside it (agile.py), interleaved.
 """
 
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import probe
 
 import counterpoint
 from counterpoint.tables import markdown_table
@@ -59,14 +61,22 @@ def training(copies: int, folder: Path, episodes: int = 3000) -> float:
 
 def main() -> None:
     lines = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, probe.start("agile.py", ".venv-agile") as agile:
         for copies in (1, 2):
             rates = [bare(copies)]
+            theirs = [_agile(agile, copies)]
             ours = training(copies, Path(folder))
+            theirs.append(_agile(agile, copies))
             rates.append(bare(copies))
-            lines.append([copies, f"{max(rates):,.0f}", f"{ours:,.0f}", f"{ours / max(rates):.0%}"])
+            figures = (max(rates), ours, max(theirs))
+            lines.append([copies, *(f"{x:,.0f}" for x in figures), f"{ours / max(rates):.0%}", f"{ours / max(theirs):.1f}"])
     print("\nmpe2's simple_spread in Python, through the adapter\n")
-    print(markdown_table(["processes", "bare steps/s", "training steps/s", "share"], lines))
+    header = ["processes", "bare steps/s", "training steps/s", "AgileRL, steps/s", "share of bare", "× AgileRL"]
+    print(markdown_table(header, lines))
+
+
+def _agile(agile: probe.Probe, copies: int, steps: int = 4000) -> float:
+    return steps / agile.ask(copies=copies, steps=steps)["seconds"]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A program of the other environment, .venv-bench, asked line by line: JSON to its input, JSON from its output."""
+"""A program of another environment, .venv-bench or .venv-agile, asked line by line: JSON to its input, JSON from its output."""
 
 import json
 import subprocess
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-OTHER_PYTHON = HERE.parent / ".venv-bench/bin/python"
 
 
 class Probe:
@@ -28,10 +27,10 @@ class Probe:
 
 
 @contextmanager
-def start(script: str) -> Iterator[Probe]:
+def start(script: str, environment: str = ".venv-bench") -> Iterator[Probe]:
     """A running script of this folder."""
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([OTHER_PYTHON, HERE / script], **pipes) as process:
+    with subprocess.Popen([HERE.parent / environment / "bin/python", HERE / script], **pipes) as process:
         try:
             yield Probe(process)
         finally:
