@@ -20,11 +20,12 @@ EPYMARL = 1060
 NEVER = 10**7
 """Episodes: more than any measurement reaches, so that nothing is reported or saved."""
 
+SPREAD: dict[str, Any] = {"preset": "coma-spread", "num_envs": 10, "update_every": 250, "critic_steps": 1}
 CASES: dict[str, dict[str, Any]] = {
     "switch2, default settings": {"algorithm": "coma", "scenario": "switch2"},
     "switch2, 10 seeds in one program": {"algorithm": "coma", "scenario": "switch2", "num_seeds": 10},
-    "simple_spread, 10 worlds": {"preset": "coma-spread", "num_envs": 10, "update_every": 250},
-    "simple_spread, 10 worlds, 128 units": {"preset": "coma-spread", "num_envs": 10, "update_every": 250, "num_units": 128},
+    "simple_spread, 10 worlds, 2×64 networks": SPREAD | {"num_units": 64},
+    "simple_spread, 10 worlds, 2×128 networks": SPREAD,
 }
 
 

@@ -456,6 +456,9 @@ COMA_PARTICLES: dict[str, Any] = {
 }
 """Random play meets everything there is in a particle world: little more is needed to explore."""
 
+COMA_PATIENT: dict[str, Any] = {"num_episodes": 400_000, "lr": 5e-4, "critic_steps": 2, "entropy_steps": 4_000_000}
+"""Three who share one reward take long to find out who goes where."""
+
 PRESETS: dict[str, Config] = {
     "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai"),
@@ -511,6 +514,8 @@ PRESETS: dict[str, Config] = {
     ),
     "coma-switch2-v0": override(Config(), algorithm="coma", scenario="switch2", scenario_args=("clock=False",), recurrent=True),
     "coma-switch4": override(Config(), algorithm="coma", scenario="switch4", num_episodes=100_000),
-    "coma-spread": override(Config(), algorithm="coma", scenario="simple_spread", **COMA_PARTICLES),
+    "coma-spread": override(
+        Config(), algorithm="coma", scenario="simple_spread", **(COMA_PARTICLES | COMA_PATIENT), report_every=5000
+    ),
     "coma-speaker": override(Config(), algorithm="coma", scenario="simple_speaker_listener", **COMA_PARTICLES),
 }
