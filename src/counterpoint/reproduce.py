@@ -133,7 +133,7 @@ def wang2021(folder: Path, quick: bool) -> None:
             done = {(int(row["late"]), row["scheme"]) for row in _read(cells) if _is(row, setting, agents)}
             if left := [cell for cell in wanted if cell not in done]:
                 _measure(setting, agents, left, rounds, cells)
-    _curves(folder, episodes=200 if quick else 4000)
+    _curves(folder, episodes=200 if quick else 1500)
     _write_up(folder, _read(cells))
 
 
