@@ -78,7 +78,15 @@ def step_through(program: Program, parts: Any = None) -> Any:
 
 
 def test_pieces_compiled_one_by_one_do_what_the_fused_program_does() -> None:
-    assert_same_bits(step_through(program()), plain(run(program(), 1000)))
+    """But for rounding: some processors contract a product and a sum in one program and not in the other."""
+    for (path, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(step_through(program())), jax.tree.leaves(plain(run(program(), 1000))), strict=True
+    ):
+        name = jax.tree_util.keystr(path)
+        if np.issubdtype(a.dtype, np.floating):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 def test_a_piece_may_leave_the_process() -> None:
@@ -92,7 +100,7 @@ def test_a_piece_may_leave_the_process() -> None:
 
     loop = step_through(program(), parts._replace(update=update))
     assert calls == [(64, 2)] * (ROUNDS - WARM)
-    assert_same_bits(loop, plain(run(program(), 1000)))
+    assert_same_bits(loop, step_through(program()))
 
 
 def test_stepping_refuses_several_devices_and_several_seeds() -> None:

@@ -250,10 +250,10 @@ class Copy:
             over = bool(terminated.get(agent, agent not in seen))
             ended[i] = over
             alive[i] = not (over or truncated.get(agent, False))
-        late = [agent for agent in self.env.agents if not self.alive[agents.index(agent)]]
-        for agent in late:  # joined in the middle of the episode
-            alive[agents.index(agent)] = True
-            ended[agents.index(agent)] = False
+        if not self.alive.all():
+            for agent in self.env.agents:
+                if not self.alive[i := agents.index(agent)]:  # joined in the middle of the episode
+                    alive[i], ended[i] = True, False
         done = not alive.any() or self.length >= self.max_steps
         self.obs, self.alive = next_obs, alive
         return next_obs, reward, ended, done

@@ -150,8 +150,11 @@ class Host:
         if self._asked == serial:
             return
         places, layers, entropy, step = jax.device_get((worlds.places, worlds.layers, worlds.entropy, worlds.step))
-        each = {e: jax.tree.map(lambda leaf: leaf[e], places) for e in range(self._program.schedule.num_envs)}  # noqa: B023
-        self._pool.ask(Start(layers, (*map(int, entropy), serial), int(step), len(each), each))
+        each = [jax.tree.map(lambda leaf: leaf[e], places) for e in range(self._program.schedule.num_envs)]  # noqa: B023
+        self._send(each, layers, [int(word) for word in entropy], int(step), serial)
+
+    def _send(self, places: list[Place], layers: tuple[Layer, ...], entropy: list[int], step: int, serial: int) -> None:
+        self._pool.ask(Start(layers, (*entropy, serial), step, len(places), dict(enumerate(places))))
         self._asked = serial
 
     def _rollout(
@@ -165,8 +168,9 @@ class Host:
         played = self._pool.answer()
         schedule = self._program.schedule
         ahead = int(step) + schedule.num_envs * schedule.rollout_length
-        after = self._worlds([copy.place for copy in played], layers, _words(key), ahead, int(worlds.serial) + 1)
-        self._ask(after)
+        next_one = [copy.place for copy in played], layers, _words(key), ahead, int(worlds.serial) + 1
+        self._send(*next_one)  # before anything else: the workers are idle
+        after = self._worlds(*next_one)
         columns = jax.tree.map(lambda *copies: np.stack(copies, axis=1), *(copy[:9] for copy in played))
         obs, action, reward, next_obs, terminated, alive, done, returns, lengths = columns
         steps = Transition(obs, action, reward, next_obs, terminated, alive, done)

@@ -151,6 +151,14 @@ def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
 # Compiled by themselves because `stepped` calls them from Python; within a compiled program they are inlined.
 _split = jax.jit(jax.random.split, static_argnums=1)
 _add = jax.jit(partial(jax.tree.map, jnp.add))
+_lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
+
+
+@jax.jit
+def _only(loop: Loop, fresh: Array) -> Loop:
+    """The one seed of a loop without its replay, perhaps with an empty window."""
+    seed: Loop = jax.tree.map(lambda leaf: leaf[0], loop)
+    return seed._replace(window=jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), seed.window))
 
 
 def _add_update(window: Window, metrics: Metrics) -> Window:
@@ -228,19 +236,17 @@ def stepped(program: Program, parts: Pieces | None = None) -> Engine:
         raise ValueError(f"stepping takes one seed on one device, not {program.num_seeds} on {program.num_devices}")
     chosen = parts or compiled_pieces(program)
 
+    due = jax.jit(partial(is_due, program), static_argnums=0)
+
     def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
-        seed: Loop = jax.tree.map(lambda leaf: leaf[0], loop._replace(replay=None))
-        window = jax.tree.map(jnp.zeros_like, seed.window) if fresh else seed.window
-        seed = seed._replace(replay=loop.replay, window=window)
+        seed = _only(loop._replace(replay=None), fresh)._replace(replay=loop.replay)
         count = 0
-        while count < limit and not is_due(program, learn, seed):
+        while count < limit and not due(learn, seed._replace(replay=None)):
             seed, count = iteration(program, chosen, seed, learn), count + 1
-        stacked: Loop = jax.tree.map(lambda leaf: leaf[None], seed._replace(replay=None))
-        return stacked._replace(replay=seed.replay)
+        return _lead(seed._replace(replay=None))._replace(replay=seed.replay)
 
     def start_seed(keys: Key) -> Loop:
-        seed = begin(program, chosen, keys[0])
-        return jax.tree.map(lambda leaf: leaf[None], seed)
+        return _lead(begin(program, chosen, keys[0]))
 
     return Engine(begin=start_seed, advance=advance, evaluate=_evaluate_seeds(program))
 
