@@ -84,7 +84,7 @@ TENNIS = """
 Two rackets keep a ball in the air (`counterpoint train --scenario tennis`: preset `tennis`, Ornstein-Uhlenbeck noise, two
 updates per step). Solved is a mean of 100 episodes of at least 0.5 for the better agent. The first row judges the greedy
 policy after every 100 episodes of training; the second, which is stricter, the training episodes themselves, with noise and
-the mean of both agents. A seed took {minutes} on one core.
+the mean of both agents. A seed took {minutes} of wall time, on cores that had other work besides.
 
 {table}
 ![tennis](results/tennis.png)
