@@ -64,6 +64,7 @@ def test_training_is_the_update_of_a_run_bit_for_bit():
     assert int(trainer.agents.step) == 6
 
 
+@pytest.mark.slow
 def test_a_team_learns_in_a_loop_of_ones_own():
     """Twelve steps become sixteen for the compiler: four that nobody played; what is learnt is what the twelve alone teach."""
     trainer = ComaTrainer((2, 1), (3, 2), QUICK)

@@ -107,6 +107,7 @@ def test_a_run_killed_stopped_and_damaged_ends_as_if_left_alone(tmp_path: Path) 
     assert len(Run(path).rows()) == 30
 
 
+@pytest.mark.slow
 def test_two_seeds_killed_end_as_if_left_alone(tmp_path: Path) -> None:
     settings: dict[str, Any] = SPREAD | {"num_seeds": 2, "num_episodes": 96}
     words = tiny_words(**settings, save_dir=tmp_path)
@@ -148,6 +149,7 @@ def test_resuming_a_finished_run_changes_nothing_and_says_so() -> None:
     assert "--num-episodes 96" in listener.said[0]
 
 
+@pytest.mark.slow
 def test_a_run_made_longer_is_the_run_that_was_longer_from_the_start(tmp_path: Path) -> None:
     settings: dict[str, Any] = TINY | {"scenario": "simple", "save_dir": str(tmp_path), "report_every": 4}
     short = counterpoint.train(num_episodes=40, exp_name="short", **settings)

@@ -260,6 +260,7 @@ def test_refusals() -> None:
         agents[0].update(agents, 0)
 
 
+@pytest.mark.slow
 def test_a_team_learns_in_a_loop_of_its_own() -> None:
     """One agent must choose what its cue says, the other must steer to a number between 1 and 3 that its cue names."""
     learning = maddpg.Config(noise_start=0.3, minibatch="per-agent")

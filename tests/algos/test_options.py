@@ -266,6 +266,7 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize("case", TOGETHER)
+@pytest.mark.slow
 def test_options_work_together_in_the_loop(case):
     settings = {
         "num_episodes": 400,

@@ -83,6 +83,7 @@ def test_a_run_is_the_same_whatever_becomes_of_its_learners(threads, tmp_path):
     assert read_recording(stormy.path).delays.start.shape[1] == 3
 
 
+@pytest.mark.slow
 def test_it_is_the_run_of_the_same_program_without_learners(threads, tmp_path, monkeypatch):
     run = train(tmp_path, "run", code="stream:2")
     config = configs.from_dict(run.config)
