@@ -158,7 +158,11 @@ _lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
 def _only(loop: Loop, fresh: Array) -> Loop:
     """The one seed of a loop without its replay, perhaps with an empty window."""
     seed: Loop = jax.tree.map(lambda leaf: leaf[0], loop)
-    return seed._replace(window=jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), seed.window))
+    return seed._replace(window=_emptied(seed.window, fresh))
+
+
+def _emptied(window: Window, fresh: Array) -> Window:
+    return jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), window)
 
 
 def _add_update(window: Window, metrics: Metrics) -> Window:
@@ -277,8 +281,7 @@ def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], f
 
     if alone:
         loop = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), loop)
-    window = jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), loop.window)
-    loop = loop._replace(window=window)
+    loop = loop._replace(window=_emptied(loop.window, fresh))
     _, loop, _ = jax.lax.while_loop(proceed, body, (jnp.zeros((), jnp.int32), loop, is_due(program, learn, loop)))
     return jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), loop) if alone else loop
 

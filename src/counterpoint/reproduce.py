@@ -200,10 +200,14 @@ def _read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def _by_world() -> dict[str, Setting]:
+    return {setting.scenario: setting for setting in (*SETTINGS, PUSH)}
+
+
 def _write_up(folder: Path, rows: list[dict[str, str]]) -> None:
     """Table and figure of all that was measured."""
     groups: dict[tuple[str, int, int, str], list[float]] = {}
-    settings = {setting.scenario: setting for setting in (*SETTINGS, PUSH)}
+    settings = _by_world()
     for row in rows:
         overhead = settings[row["world"]].overhead
         key = (row["world"], int(row["agents"]), int(row["late"]), row["scheme"])
@@ -235,7 +239,7 @@ def _predicted(setting: Setting, agents: int, k: int, scheme: str) -> float | No
 
 def _verdict(table: list[list[Any]]) -> str:
     """How our schemes fare against the paper's, column by column."""
-    settings = {setting.scenario: setting for setting in (*SETTINGS, PUSH)}
+    settings = _by_world()
     lines = []
     for column in dict.fromkeys((row[0], row[1], row[2]) for row in table):
         means = {row[4]: row[6] for row in table if (row[0], row[1], row[2]) == column}
