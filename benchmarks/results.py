@@ -158,7 +158,9 @@ def report() -> None:
         solved=_solved("speaker-maddpg"),
         chance=_chance("speaker-maddpg", 8, 10),
         solved_tuned=_solved("speaker-tuned"),
-        curves="\n".join(f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if (TABLES / f"{e.name}.png").exists()),
+        curves="\n".join(
+            f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if e.name.endswith("-curve") and rows_of(e.name)
+        ),
     )
     text += results_coma.section(rows_of, TABLES)
     text += results_hosted.section(rows_of, TABLES)
