@@ -7,7 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from counterpoint import random
-from counterpoint.actions import gumbel, heads_of, one_hot_best, relaxed, sampled, softmax, to_world
+from counterpoint.actions import Heads, gumbel, heads_of, one_hot_best, relaxed, relaxed_columns, sampled, softmax, to_world
 from counterpoint.types import Box, Discrete
 from probes import spec_of
 
@@ -100,6 +100,15 @@ def test_straight_through_is_one_hot_forward_and_soft_backward():
     assert not np.allclose(value[True], value[False], atol=0.01)
     np.testing.assert_allclose(grads[True], grads[False], atol=1e-6)
     assert not np.any(np.asarray(grads[True])[~MIXED.act_mask])
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_one_agents_columns_are_its_rows_turned(hard):
+    tables, single = heads_of(MIXED), Heads(None, None, None)
+    for heads in (*(jax.tree.map(lambda table, i=i: table[i], tables) for i in range(MIXED.num_agents)), single):
+        outputs, noise = jax.random.normal(random.key(0), (2, 6, MIXED.act_size))
+        turned = relaxed_columns(heads, outputs.T, noise.T, 0.7, hard)
+        np.testing.assert_allclose(turned.T, relaxed(heads, outputs, noise, 0.7, hard), atol=1e-6)
 
 
 @either

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from counterpoint import random
-from counterpoint.nets import Layer, Norm, init_mlp, mlp, mlp_from_first, move_averages
+from counterpoint.nets import COLUMNS, Layer, Norm, init_mlp, mlp, mlp_from_first, move_averages
 
 EPS = 1e-5
 IDENTITY = Layer(weight=jnp.eye(2), bias=jnp.zeros(2))
@@ -44,7 +44,7 @@ def test_batch_norm_by_hand():
 
 def test_averages_move_a_tenth_of_the_way():
     net = one_layer(Norm(scale=jnp.ones(2), mean=jnp.array([1.0, 0.0]), variance=jnp.array([4.0, 100.0])))
-    moved = move_averages(net, BATCH, ALONE)
+    moved = move_averages(net, BATCH.T, ALONE)
     np.testing.assert_allclose(moved[0].norm.mean, [1.2, 3.0], rtol=1e-6)
     np.testing.assert_allclose(moved[0].norm.variance, [0.9 * 4 + 0.8 / 3, 90 + 80 / 3], rtol=1e-5)
     back = moved[0]._replace(norm=moved[0].norm._replace(mean=net[0].norm.mean, variance=net[0].norm.variance))
@@ -54,7 +54,7 @@ def test_averages_move_a_tenth_of_the_way():
 def test_averages_of_a_deeper_layer_are_those_of_what_reaches_it():
     net = init_mlp(random.key(0), jnp.ones(3), (5, 4), jnp.ones(2), "batch")
     x = jax.random.normal(random.key(1), (64, 3))
-    net = jax.lax.fori_loop(0, 200, lambda _, net: move_averages(net, x, ALONE), net)
+    net = jax.lax.fori_loop(0, 200, lambda _, net: move_averages(net, x.T, ALONE), net)
     # Once the averages are those of the batch, it makes no difference which are used.
     np.testing.assert_allclose(mlp(net, x), mlp(net, x, learning=True), atol=1e-4)
     assert not np.allclose(mlp(net, x + 1.0), mlp(net, x + 1.0, learning=True), atol=1e-2)
@@ -70,7 +70,17 @@ def test_only_batch_norm_keeps_averages_and_plain_networks_are_as_before(norm):
     for ours, theirs in zip(net, plain, strict=True):
         np.testing.assert_array_equal(ours.weight, theirs.weight)
     if norm != "batch":
-        assert move_averages(net, jnp.ones((4, 3)), ALONE) is net
+        assert move_averages(net, jnp.ones((3, 4)), ALONE) is net
+
+
+@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("norm", ["none", "layer", "batch"])
+def test_columns_are_rows_turned(norm, learning):
+    net = init_mlp(random.key(0), jnp.ones(3), (5, 4), jnp.ones(2), norm)
+    x = 2.0 + jax.random.normal(random.key(1), (16, 3))
+    turned = mlp(net, x.T, learning, COLUMNS)
+    assert turned.shape == (2, 16)
+    np.testing.assert_allclose(turned.T, mlp(net, x, learning), atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])
@@ -127,7 +137,7 @@ def test_agents_side_by_side_are_normalised_each_by_itself():
 
 def test_devices_agree_on_the_averages():
     net = one_layer(Norm(scale=jnp.ones(2), mean=jnp.zeros(2), variance=jnp.ones(2)))
-    shares = jnp.stack([BATCH, -3.0 * BATCH])
+    shares = jnp.stack([BATCH.T, -3.0 * BATCH.T])
     mean = lambda tree: jax.lax.pmean(tree, "devices")  # noqa: E731
     moved = jax.vmap(lambda x: move_averages(net, x, mean), axis_name="devices")(shares)
     np.testing.assert_allclose(moved[0].norm.mean, np.tile(0.1 * np.array([-3.0, -30.0]), (2, 1)), rtol=1e-5)

@@ -84,6 +84,15 @@ def gumbel(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
     return jax.random.gumbel(key, shape, jnp.float32)
 
 
+def relaxed_columns(
+    heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"], temperature: float, straight_through: bool
+) -> Float[Array, "A B"]:
+    """`relaxed` for one agent's minibatch in columns."""
+    if heads.same is None and not straight_through:
+        return jax.nn.softmax((outputs + noise) / temperature, axis=0)
+    return relaxed(heads, outputs.T, noise.T, temperature, straight_through).T
+
+
 def relaxed(
     heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: float, straight_through: bool
 ) -> Float[Array, "*b A"]:

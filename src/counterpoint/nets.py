@@ -1,4 +1,8 @@
-"""Multi-layer perceptrons and gated recurrent units as plain arrays, with the true fan-in of a padded network."""
+"""Multi-layer perceptrons and gated recurrent units as plain arrays, with the true fan-in of a padded network.
+
+Activations are rows, [*b, I], or columns, [I, B], as `units` says: the axis along which a layer's inputs and outputs lie.
+Rows suit acting; columns suit minibatches, whose every sum, softmax and mask then runs along the batch (ADR 0011).
+"""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -35,6 +39,9 @@ class Layer(NamedTuple):
 
 Params = tuple[Layer, ...]
 
+ROWS, COLUMNS = -1, -2
+"""Where the units of activations are."""
+
 
 def init_mlp(
     key: Key, inputs: Float[Array, " I"], hidden: tuple[int, ...], outputs: Float[Array, " H"], norm: Normalise = "none"
@@ -62,24 +69,31 @@ def _init_layer(key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"
     return Layer(weight=weight * inputs[:, None] * outputs[None, :], bias=jnp.zeros(outputs.size))
 
 
-def mlp(params: Params, x: Float[Array, "*b I"], learning: bool = False) -> Float[Array, "*b H"]:
+def mlp(params: Params, x: Float[Array, "..."], learning: bool = False, units: int = ROWS) -> Float[Array, "..."]:
     """The network's output: ReLU between layers, nothing after the last."""
-    return mlp_from_first(params, x @ params[0].weight, learning)
+    return mlp_from_first(params, times(params[0].weight, x, units), learning, units)
 
 
-def mlp_from_first(params: Params, product: Float[Array, "*b H"], learning: bool = False) -> Float[Array, "*b A"]:
+def mlp_from_first(
+    params: Params, product: Float[Array, "..."], learning: bool = False, units: int = ROWS
+) -> Float[Array, "..."]:
     """The network's output given its first matrix product, so that callers can share or amend that product.
 
     When learning, batch normalisation takes the statistics of this very batch; otherwise its running averages.
     """
-    x = _add(_normalised(params[0].norm, product, learning), params[0].bias)
+    x = _add(_normalised(params[0].norm, product, learning, units), params[0].bias, units)
     for layer in params[1:]:
-        x = _add(_normalised(layer.norm, jax.nn.relu(x) @ layer.weight, learning), layer.bias)
+        x = _add(_normalised(layer.norm, times(layer.weight, jax.nn.relu(x), units), learning, units), layer.bias, units)
     return x
 
 
-def move_averages(params: Params, x: Float[Array, "*b I"], mean_over: Callable[[Any], Any]) -> Params:
-    """The network with its running averages moved towards the statistics of a batch, if it keeps any.
+def times(weight: Float[Array, "I H"], x: Float[Array, "..."], units: int = ROWS) -> Float[Array, "..."]:
+    """A layer's matrix product."""
+    return x @ weight if units == ROWS else weight.T @ x
+
+
+def move_averages(params: Params, x: Float[Array, "I B"], mean_over: Callable[[Any], Any]) -> Params:
+    """The network with its running averages moved towards the statistics of a batch in columns, if it keeps any.
 
     `mean_over` averages over the devices that share the batch, so that they agree.
     """
@@ -87,32 +101,38 @@ def move_averages(params: Params, x: Float[Array, "*b I"], mean_over: Callable[[
     for layer in params[:-1]:
         if layer.norm is None or layer.norm.mean is None:
             return params
-        product = x @ layer.weight
-        seen = layer.norm._replace(**dict(zip(("mean", "variance"), mean_over(_moments(product)), strict=True)))
+        product = times(layer.weight, x, COLUMNS)
+        seen = layer.norm._replace(**dict(zip(("mean", "variance"), mean_over(_moments(product, COLUMNS)), strict=True)))
         moved.append(layer._replace(norm=polyak(layer.norm, seen, AVERAGE_RATE)))
-        x = jax.nn.relu(_add(_normalised(layer.norm, product, learning=True), layer.bias))
+        x = jax.nn.relu(_add(_normalised(layer.norm, product, learning=True, units=COLUMNS), layer.bias, COLUMNS))
     return (*moved, params[-1])
 
 
-def _moments(product: Float[Array, "*b H"]) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
+def _moments(product: Float[Array, "..."], units: int) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
     """Each unit's mean and variance over the batch."""
-    batch = tuple(range(product.ndim - 1))
+    batch = tuple(axis for axis in range(product.ndim) if axis != product.ndim + units)
     return jnp.mean(product, axis=batch), jnp.var(product, axis=batch)
 
 
-def _normalised(norm: Norm | None, product: Float[Array, "*b H"], learning: bool) -> Float[Array, "*b H"]:
+def _normalised(norm: Norm | None, product: Float[Array, "..."], learning: bool, units: int) -> Float[Array, "..."]:
     if norm is None:
         return product
     if norm.mean is None or norm.variance is None:
-        mean, variance = jnp.mean(product, axis=-1, keepdims=True), jnp.var(product, axis=-1, keepdims=True)
+        mean, variance = jnp.mean(product, axis=units, keepdims=True), jnp.var(product, axis=units, keepdims=True)
     else:
-        mean, variance = _moments(product) if learning else (norm.mean, norm.variance)
-    mean, variance, scale = (jnp.broadcast_to(part, product.shape) for part in (mean, variance, norm.scale))
-    return (product - mean) * jax.lax.rsqrt(variance + 1e-5) * scale
+        averages = _moments(product, units) if learning else (norm.mean, norm.variance)
+        mean, variance = (_over_batch(part, product, units) for part in averages)
+    mean, variance = (jnp.broadcast_to(part, product.shape) for part in (mean, variance))
+    return (product - mean) * jax.lax.rsqrt(variance + 1e-5) * _over_batch(norm.scale, product, units)
 
 
-def _add(product: Float[Array, "*b H"], bias: Float[Array, " H"]) -> Float[Array, "*b H"]:
-    return product + jnp.broadcast_to(bias, product.shape)
+def _add(product: Float[Array, "..."], bias: Float[Array, " H"], units: int = ROWS) -> Float[Array, "..."]:
+    return product + _over_batch(bias, product, units)
+
+
+def _over_batch(vector: Float[Array, " H"], product: Float[Array, "..."], units: int) -> Float[Array, "..."]:
+    """One number per unit, repeated over the batch."""
+    return jnp.broadcast_to(vector if units == ROWS else vector[:, None], product.shape)
 
 
 class Gru(NamedTuple):

@@ -52,9 +52,9 @@ def train(env, config=QUICK, iterations=300, sees=None, seed=0):
 
 def q_of(agents, obs, action, i=0):
     """Critic i's values of joint observations [B, N, O] and actions [B, N, A]."""
-    inputs = maddpg.joint(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.float32))
+    inputs = maddpg.joint(*(jnp.moveaxis(jnp.asarray(part, jnp.float32), 0, -1) for part in (obs, action)))
     critic = jax.tree.map(lambda leaf: leaf[i], agents.critic)
-    return np.asarray(maddpg.value(critic, inputs @ critic[0].weight))
+    return np.asarray(maddpg.value(critic, maddpg.first_product(critic, inputs)))
 
 
 def greedy(env, agents, obs, config=QUICK):

@@ -36,9 +36,9 @@ def test_the_defaults_are_the_authors():
 
 @either
 def test_joint_is_all_observations_then_all_actions(compiled):
-    obs = jnp.array([[[1.0, 2.0], [3.0, 4.0]]])
-    action = jnp.array([[[5.0, 6.0, 7.0], [8.0, 9.0, 10.0]]])
-    np.testing.assert_array_equal(maybe_jit(maddpg.joint, compiled)(obs, action), [np.arange(1.0, 11.0)])
+    obs = jnp.array([[[1.0], [2.0]], [[3.0], [4.0]]])
+    action = jnp.array([[[5.0], [6.0], [7.0]], [[8.0], [9.0], [10.0]]])
+    np.testing.assert_array_equal(maybe_jit(maddpg.joint, compiled)(obs, action), np.arange(1.0, 11.0)[:, None])
 
 
 def test_visible_marks_what_is_real_and_seen():
@@ -52,7 +52,7 @@ CRITIC = (
     Layer(weight=jnp.array([[2.0], [10.0]]), bias=jnp.array([-1.0])),
 )
 """Its values of (1, 1), (−3, 0) and (0, 0) are 6, 29 and 0."""
-INPUTS = jnp.array([[1.0, 1.0], [-3.0, 0.0], [0.0, 0.0]])
+INPUTS = jnp.array([[1.0, 1.0], [-3.0, 0.0], [0.0, 0.0]]).T
 
 
 @either
@@ -68,8 +68,8 @@ def test_critic_loss(compiled):
 
 
 def column(obs, action):
-    """One agent's part of a batch, as far as the actor's loss reads it."""
-    nothing = jnp.zeros(obs.shape[0])
+    """One agent's part of a batch, in columns, as far as the actor's loss reads it."""
+    nothing = jnp.zeros(obs.shape[1])
     return Transition(obs, action, nothing, obs, nothing > 0, nothing == 0, nothing > 0)
 
 
@@ -85,8 +85,8 @@ def test_actor_loss_replaces_the_own_action_only(compiled):
     Q = 0.1·o₁ + 4·a₀[1] + 3·a₁[0] − 3·a₁[1] is 0.1 + 3 + 1 = 4.1 at o₁ = 1 and 0 + 3 + 0 = 3 at o₁ = 0.
     """
     critic = (Layer(weight=jnp.array([[0.0], [0.1], [0.0], [4.0], [3.0], [-3.0]]), bias=jnp.zeros(1)),)
-    inputs = jnp.array([[7.0, 1.0, 0.25, 0.75, 0.9, 0.1], [7.0, 0.0, 0.25, 0.75, 0.9, 0.1]])
-    mine = column(inputs[:, 1:2], inputs[:, 4:6])
+    inputs = jnp.array([[7.0, 1.0, 0.25, 0.75, 0.9, 0.1], [7.0, 0.0, 0.25, 0.75, 0.9, 0.1]]).T
+    mine = column(inputs[1:2], inputs[4:6])
     config = dataclasses.replace(SMALL, logit_cost=0.5)
 
     def loss(noise, weight):
@@ -96,7 +96,7 @@ def test_actor_loss_replaces_the_own_action_only(compiled):
     cost = 0.5 * LOG2**2 / 4  # mean over two rows of two outputs, of which one is not zero
     np.testing.assert_allclose(loss(jnp.zeros((2, 2)), jnp.ones(2)), -3.55 + cost, rtol=1e-6)
     # Noise log 3 on the second entry makes 2 : 3 at o = 1 and 1 : 3 at o = 0; it costs nothing.
-    noisy = jnp.array([[0.0, LOG3]] * 2)
+    noisy = jnp.array([[0.0, LOG3]] * 2).T
     np.testing.assert_allclose(loss(noisy, jnp.ones(2)), -((3.1 - 0.6) + (3.0 - 1.5)) / 2 + cost, rtol=1e-6)
     # The second row's agent was dead: the first counts alone.
     np.testing.assert_allclose(loss(jnp.zeros((2, 2)), jnp.array([2.0, 0.0])), -4.1 + 2 * cost, rtol=1e-6)
@@ -108,10 +108,10 @@ def test_the_output_cost_is_a_mean_over_real_outputs():
     heads = jax.tree.map(lambda table: table[0], heads_of(spec))
     actor = (Layer(weight=jnp.array([[LOG2, 0.0, 0.0]]), bias=jnp.zeros(3)),)
     critic = (Layer(weight=jnp.zeros((4, 1)), bias=jnp.zeros(1)),)
-    mine = column(jnp.ones((1, 1)), jnp.zeros((1, 3)))
+    mine = column(jnp.ones((1, 1)), jnp.zeros((3, 1)))
     loss = maddpg.actor_loss(
         dataclasses.replace(SMALL, logit_cost=1.0),
-        *(heads, actor, critic, mine, jnp.zeros((1, 4)), jnp.int32(1), jnp.zeros((1, 3)), jnp.ones(1)),
+        *(heads, actor, critic, mine, jnp.zeros((4, 1)), jnp.int32(1), jnp.zeros((3, 1)), jnp.ones(1)),
     )
     np.testing.assert_allclose(loss, LOG2**2 / 2, rtol=1e-6)
 
@@ -124,13 +124,13 @@ def smooth():
     bias = jnp.array([3.0, -9.0, 3.0, 3.0, -9.0])
     critic = (Layer(weight=0.5 * draw(4, 5), bias=bias), Layer(weight=draw(5, 1), bias=draw(1)))
     actor = (Layer(weight=0.5 * draw(2, 5), bias=bias), Layer(weight=draw(5, 2), bias=draw(2)))
-    return SimpleNamespace(critic=critic, actor=actor, inputs=draw(6, 4), y=draw(6), noise=draw(6, 2))
+    return SimpleNamespace(critic=critic, actor=actor, inputs=draw(4, 6), y=draw(6), noise=draw(2, 6))
 
 
 def test_gradients_of_the_losses(smooth):
     weight = jnp.array([2.0, 0.0, 1.0, 1.0, 1.0, 1.0])
     config = dataclasses.replace(SMALL, logit_cost=0.1)
-    mine = column(smooth.inputs[:, :2], smooth.inputs[:, 2:])
+    mine = column(smooth.inputs[:2], smooth.inputs[2:])
 
     def critic_loss(critic):
         return maddpg.critic_loss(critic, smooth.inputs, smooth.y, weight)[0]

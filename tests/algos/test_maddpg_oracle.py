@@ -197,10 +197,10 @@ def noise_of(spec, key, batch_size):
     """The noise the update draws from its key: for all target actors, and for each agent's own action."""
     n, a = spec.num_agents, spec.act_size
     key_target, key_actor = jax.random.split(key)
-    target = np.asarray(jax.random.gumbel(key_target, (batch_size, n, a), jnp.float32), np.float64)
-    own = [np.asarray(jax.random.gumbel(jax.random.fold_in(key_actor, i), (batch_size, a), jnp.float32)) for i in range(n)]
+    target = np.asarray(jax.random.gumbel(key_target, (n, a, batch_size), jnp.float32), np.float64)
+    own = [np.asarray(jax.random.gumbel(jax.random.fold_in(key_actor, i), (a, batch_size), jnp.float32)) for i in range(n)]
     sizes = spec.act_sizes
-    return [target[:, j, : sizes[j]] for j in range(n)], [own[j][:, : sizes[j]].astype(np.float64) for j in range(n)]
+    return [target[j, : sizes[j]].T for j in range(n)], [own[j][: sizes[j]].T.astype(np.float64) for j in range(n)]
 
 
 # --- Inputs.

@@ -62,11 +62,11 @@ CUES = jnp.array([[[1.0]], [[-1.0]]])
 
 @pytest.mark.parametrize(
     "option",
-    [{"norm": "layer"}, {"norm": "batch", "num_layers": 2}, {"replay": "prioritised"}],
+    [{"norm": "layer"}, {"norm": "batch", "num_layers": 2, "lr": 3e-3}, {"replay": "prioritised"}],
     ids=["layer", "batch", "prioritised"],
 )
 def test_the_choice_follows_what_is_seen(option):
-    agents, algo = train(Matching(), dataclasses.replace(QUICK, **option), 300)
+    agents, algo = train(Matching(), dataclasses.replace(QUICK, **option), 600)
     action, _ = algo.greedy(agents, algo.begin(), CUES)
     np.testing.assert_array_equal(action[:, 0], [[0.0, 1.0], [1.0, 0.0]])
 
@@ -84,8 +84,8 @@ def test_standardised_rewards_are_learnt_in_units_of_their_deviation():
     np.testing.assert_allclose(agents.rewards.variance, 100.0**2, rtol=0.01)
     np.testing.assert_allclose(agents.rewards.count, 300 * 64)
     critic = jax.tree.map(lambda leaf: leaf[0], agents.critic)
-    inputs = maddpg.joint(CUES, jnp.full((2, 1, 2), 0.5))
-    np.testing.assert_allclose(maddpg.value(critic, inputs @ critic[0].weight), [1.0, -1.0], atol=0.1)
+    inputs = maddpg.joint(jnp.moveaxis(CUES, 0, -1), jnp.full((1, 2, 2), 0.5))
+    np.testing.assert_allclose(maddpg.value(critic, maddpg.first_product(critic, inputs)), [1.0, -1.0], atol=0.1)
 
 
 def test_moments_of_groups_are_those_of_the_whole():

@@ -10,6 +10,7 @@ Whom critic i sees is row i of `sees`: everybody is MADDPG, only itself is DDPG,
 What a critic does not see has weight zero for ever (masked initialisation, masked gradient).
 Differs from the authors' code by default: all agents learn from one snapshot and one minibatch (theirs: one after another,
 each its own sample); `--minibatch per-agent --order sequential` is theirs.
+Networks are given a minibatch in columns, [features, B]: its last axis, not its first, is the batch (`in_columns`).
 """
 
 from collections.abc import Callable
@@ -21,12 +22,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from counterpoint.actions import Heads, gumbel, heads_of, relaxed, sampled
+from counterpoint.actions import Heads, gumbel, heads_of, relaxed, relaxed_columns, sampled
 from counterpoint.algos.base import TD_ERRORS, Algorithm, Carry, Metrics
-from counterpoint.nets import Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages
-from counterpoint.ops import Moments, add_moments, clip_by_norm, polyak, td_target
+from counterpoint.nets import COLUMNS, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
+from counterpoint.ops import Moments, Tree, add_moments, clip_by_norm, polyak, td_target
 from counterpoint.types import Key, Spec, Transition
 
 
@@ -110,10 +112,10 @@ class Problem(NamedTuple):
     """The device axis over which a minibatch is split, if it is."""
 
 
-def joint(obs: Float[Array, "B N O"], action: Float[Array, "B N A"]) -> Float[Array, "B I"]:
+def joint(obs: Float[Array, "N O B"], action: Float[Array, "N A B"]) -> Float[Array, "I B"]:
     """A critic's input: all observations, then all actions."""
-    batch = obs.shape[0]
-    return jnp.concatenate([obs.reshape(batch, -1), action.reshape(batch, -1)], axis=1)
+    batch = obs.shape[-1]
+    return jnp.concatenate([obs.reshape(-1, batch), action.reshape(-1, batch)])
 
 
 def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
@@ -124,16 +126,21 @@ def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
     return np.concatenate([obs.reshape(n, -1), action.reshape(n, -1)], axis=1).astype(np.float32)
 
 
-def value(critic: Params, product: Float[Array, "B H"], learning: bool = False) -> Float[Array, " B"]:
+def value(critic: Params, product: Float[Array, "H B"], learning: bool = False) -> Float[Array, " B"]:
     """Q, given the critic's first matrix product."""
-    return mlp_from_first(critic, product, learning)[:, 0]
+    return mlp_from_first(critic, product, learning, COLUMNS)[0]
+
+
+def first_product(critic: Params, inputs: Float[Array, "I B"]) -> Float[Array, "H B"]:
+    """What `value` starts from."""
+    return times(critic[0].weight, inputs, COLUMNS)
 
 
 def critic_loss(
-    critic: Params, inputs: Float[Array, "B I"], y: Float[Array, " B"], weight: Float[Array, " B"]
+    critic: Params, inputs: Float[Array, "I B"], y: Float[Array, " B"], weight: Float[Array, " B"]
 ) -> tuple[Float[Array, ""], Float[Array, " B"]]:
     """Mean squared TD error (Eq. 6), and the values."""
-    q = value(critic, inputs @ critic[0].weight, learning=True)
+    q = value(critic, first_product(critic, inputs), learning=True)
     return jnp.mean(weight * (q - y) ** 2), q
 
 
@@ -143,33 +150,35 @@ def actor_loss(
     actor: Params,
     critic: Params,
     mine: Transition,
-    inputs: Float[Array, "B I"],
+    inputs: Float[Array, "I B"],
     first: Int[Array, ""],
-    noise: Float[Array, "B A"],
+    noise: Float[Array, "A B"],
     weight: Float[Array, " B"],
 ) -> Float[Array, ""]:
     """Minus the value of acting now while the others keep their replayed actions (Eq. 5), plus the cost of large outputs.
 
     `first` is where the agent's own action begins in the joint vector: only that part of the critic's first product changes.
     """
-    outputs = mlp(actor, mine.obs, learning=True)
-    action = relaxed(heads, outputs, noise, config.temperature, config.straight_through)
-    own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, first, action.shape[1])
-    q = value(critic, inputs @ critic[0].weight + (action - mine.action) @ own_rows, learning=True)
-    return -jnp.mean(weight * q) + config.logit_cost * jnp.mean(weight[:, None] * outputs**2) / _share(heads)
+    outputs = mlp(actor, mine.obs, learning=True, units=COLUMNS)
+    action = relaxed_columns(heads, outputs, noise, config.temperature, config.straight_through)
+    own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, first, action.shape[0])
+    product = first_product(critic, inputs) + times(own_rows, action - mine.action, COLUMNS)
+    q = value(critic, product, learning=True)
+    return -jnp.mean(weight * q) + config.logit_cost * jnp.mean(weight[None] * outputs**2) / _share(heads, outputs.dtype)
 
 
-def _share(heads: Heads) -> Float[Array, ""] | float:
+def _share(heads: Heads, dtype: Any) -> Float[Array, ""] | float:
     """The share of real entries in an agent's padded outputs."""
-    return 1.0 if heads.mask is None else jnp.mean(jnp.asarray(heads.mask, jnp.float32))
+    return 1.0 if heads.mask is None else jnp.mean(heads.mask, dtype=dtype)
 
 
 def target_actions(
-    config: Config, heads: Heads, target_actor: Params, next_obs: Float[Array, "B N O"], key: Key
-) -> Float[Array, "B N A"]:
+    config: Config, heads: Heads, target_actor: Params, next_obs: Float[Array, "N O B"], key: Key
+) -> Float[Array, "N A B"]:
     """What all target actors would do next."""
-    outputs = jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(target_actor, next_obs)
-    return relaxed(heads, outputs, gumbel(key, outputs.shape), config.temperature, config.straight_through)
+    outputs = jax.vmap(partial(mlp, units=COLUMNS))(target_actor, next_obs)
+    relax = partial(relaxed_columns, temperature=config.temperature, straight_through=config.straight_through)
+    return jax.vmap(relax)(heads, outputs, gumbel(key, outputs.shape))
 
 
 def update_agent(
@@ -188,20 +197,19 @@ def update_agent(
     """
     mean = _mean_over(problem.axis)
     key_target, key_actor = jax.random.split(key)
-    alive = mine.alive.astype(jnp.float32)
-    weight = alive / jnp.maximum(mean(jnp.mean(alive)), 1e-6)
+    mine, batch = in_columns(mine), in_columns(batch)
+    alive = mine.alive.astype(mine.reward.dtype)
 
     next_action = target_actions(config, problem.heads, agents.target_actor, batch.next_obs, key_target)
-    next_inputs = joint(batch.next_obs, next_action)
-    next_q = value(own.target_critic, next_inputs @ own.target_critic[0].weight)
+    next_q = value(own.target_critic, first_product(own.target_critic, joint(batch.next_obs, next_action)))
     rewards = None if own.rewards is None else see_rewards(own.rewards, mine.reward, alive, mean)
     y = td_target(standardised(rewards, mine.reward), mine.terminated, next_q, config.gamma)
 
     inputs = joint(batch.obs, batch.action)
-    importance = weight if mine.weight is None else weight * mine.weight / _max_over(problem.axis, mine.weight)
-    critic, critic_opt, loss_q, q = train_critic(config, problem, own, inputs, y, importance, i)
+    importance = alive if mine.weight is None else alive * mine.weight / _max_over(problem.axis, mine.weight)
+    critic, critic_opt, q, figures_q = train_critic(config, problem, own, inputs, y, alive, importance, i)
     noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
-    actor, actor_opt, loss_p = train_actor(config, problem, own, critic, mine, inputs, noise, weight, i)
+    actor, actor_opt, figures_p = train_actor(config, problem, own, critic, mine, inputs, noise, alive, i)
 
     agent = Agent(
         actor=actor,
@@ -212,7 +220,7 @@ def update_agent(
         critic_opt=critic_opt,
         rewards=rewards,
     )
-    figures = mean(dict(zip(METRICS, (loss_q, loss_p, jnp.mean(q), jnp.mean(y)), strict=True)))
+    figures = figures_q | figures_p
     return agent, figures if mine.weight is None else figures | {TD_ERRORS: alive * jnp.abs(q - y)}
 
 
@@ -220,19 +228,22 @@ def train_critic(
     config: Config,
     problem: Problem,
     own: Agent,
-    inputs: Float[Array, "B I"],
+    inputs: Float[Array, "I B"],
     y: Float[Array, " B"],
-    weight: Float[Array, " B"],
+    alive: Float[Array, " B"],
+    importance: Float[Array, " B"],
     i: Int[Array, ""],
-) -> tuple[Params, optax.OptState, Float[Array, ""], Float[Array, " B"]]:
-    """Agent i's critic after one step towards y, its optimiser, the loss and the values before the step."""
+) -> tuple[Params, optax.OptState, Float[Array, " B"], Metrics]:
+    """Agent i's critic after one step towards y, its optimiser, the values before the step and figures."""
     mean = _mean_over(problem.axis)
     critic = move_averages(own.critic, inputs, mean)
-    (loss, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(critic, inputs, y, weight)
+    (loss, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(critic, inputs, y, importance)
     if not problem.sees.all():
         seen = jnp.asarray(visible(problem.spec, problem.sees))[i]
         grads = (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
-    return *_descend(config, config.critic_lr or config.lr, critic, mean(grads), own.critic_opt), loss, q
+    figures = {"critic_loss": loss, "q": jnp.mean(alive * q), "td_target": jnp.mean(alive * y)}
+    grads, figures = _per_living(mean, alive, (grads, figures))
+    return *_descend(config, config.critic_lr or config.lr, critic, grads, own.critic_opt), q, figures
 
 
 def train_actor(
@@ -241,18 +252,25 @@ def train_actor(
     own: Agent,
     critic: Params,
     mine: Transition,
-    inputs: Float[Array, "B I"],
-    noise: Float[Array, "B A"],
-    weight: Float[Array, " B"],
+    inputs: Float[Array, "I B"],
+    noise: Float[Array, "A B"],
+    alive: Float[Array, " B"],
     i: Int[Array, ""],
-) -> tuple[Params, optax.OptState, Float[Array, ""]]:
-    """Agent i's actor after one step up the critic, its optimiser and the loss."""
+) -> tuple[Params, optax.OptState, Metrics]:
+    """Agent i's actor after one step up the critic, its optimiser and figures."""
     spec, mean = problem.spec, _mean_over(problem.axis)
     heads: Heads = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
     first = spec.num_agents * spec.obs_size + i * spec.act_size
     actor = move_averages(own.actor, mine.obs, mean)
-    loss, grads = jax.value_and_grad(actor_loss, argnums=2)(config, heads, actor, critic, mine, inputs, first, noise, weight)
-    return *_descend(config, config.lr, actor, mean(grads), own.actor_opt), loss
+    loss, grads = jax.value_and_grad(actor_loss, argnums=2)(config, heads, actor, critic, mine, inputs, first, noise, alive)
+    grads, figures = _per_living(mean, alive, (grads, {"actor_loss": loss}))
+    return *_descend(config, config.lr, actor, grads, own.actor_opt), figures
+
+
+def _per_living(mean: Callable[[Any], Any], alive: Float[Array, " B"], means: Tree) -> Tree:
+    """Means over a minibatch, of what counts the living only, made means over the living; devices meet but once for it."""
+    share, means = mean((jnp.mean(alive), means))
+    return jax.tree.map(lambda leaf: leaf / jnp.maximum(share, 1e-6), means)
 
 
 def see_rewards(
@@ -272,9 +290,14 @@ def standardised(moments: Moments | None, reward: Float[Array, " B"]) -> Float[A
     return (reward - moments.mean) / jnp.maximum(jnp.sqrt(moments.variance), 1e-4)
 
 
-def _mean_over(axis: str | None):
-    """The mean over devices that share a minibatch."""
-    return (lambda tree: jax.lax.pmean(tree, axis)) if axis else (lambda tree: tree)
+def _mean_over(axis: str | None) -> Callable[[Any], Any]:
+    """The mean over devices that share a minibatch: of one vector, because devices wait for one another at each array."""
+
+    def mean(tree: Any) -> Any:
+        vector, tree_of = ravel_pytree(tree)
+        return tree_of(jax.lax.pmean(vector, axis))
+
+    return mean if axis else lambda tree: tree
 
 
 def _max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
@@ -295,7 +318,7 @@ def _descend(config: Config, lr: float, params: Params, grads: Params, opt: opta
 
 METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
-COLUMNS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)  # pyright: ignore[reportArgumentType]
+AGENTS_AXIS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)  # pyright: ignore[reportArgumentType]
 """Where a batch [B, N, …] has its agents."""
 
 
@@ -308,7 +331,7 @@ def update(config: Config, problem: Problem, agents: Agent, batch: Transition, k
         columns = jax.vmap(column)(batch, each) if own_batch else batch
         agents, metrics = jax.vmap(
             lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
-            in_axes=(0, 0 if own_batch else COLUMNS, 0 if own_batch else None, 0),
+            in_axes=(0, 0 if own_batch else AGENTS_AXIS, 0 if own_batch else None, 0),
         )(agents, columns, batch, each)
     return agents, gather(config, problem, batch, metrics)
 
@@ -326,9 +349,14 @@ def _own_batches(config: Config, problem: Problem) -> bool:
     return config.minibatch == "per-agent" and problem.spec.num_agents > 1
 
 
+def in_columns(batch: Transition) -> Transition:
+    """A minibatch [B, …] as [..., B]."""
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), batch)
+
+
 def column(batch: Transition, i: Int[Array, ""]) -> Transition:
     """Agent i's part of a batch."""
-    return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, COLUMNS)
+    return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, AGENTS_AXIS)
 
 
 def update_one(
