@@ -13,7 +13,7 @@ import pytest
 from counterpoint import config as configs
 from counterpoint import program as programs
 from counterpoint import random
-from counterpoint.loop import Loop, Program, compile_advance, compile_begin, compiled_pieces, stepped
+from counterpoint.loop import Loop, Program, compile_advance, compile_begin, compiled_absorb, compiled_pieces, stepped
 from counterpoint.replay import row_size
 from tiny import TINY
 
@@ -70,17 +70,19 @@ def test_a_run_is_the_same_however_it_is_cut_into_calls() -> None:
     assert_same_bits(plain(run(program(), 3)), whole)
 
 
-def step_through(program: Program, parts: Any = None) -> Any:
+def step_through(program: Program, parts: Any = None, absorb: Any = None) -> Any:
     """The first rounds of a program, carried out piece by piece."""
-    engine = stepped(program, parts)
+    engine = stepped(program, parts, absorb)
     loop = engine.begin(jax.vmap(random.key)(jnp.zeros(1, jnp.uint32)))
     return plain(engine.advance(engine.advance(loop, False, 1000, False), True, 1000, False))
 
 
-def test_pieces_compiled_one_by_one_do_what_the_fused_program_does() -> None:
+@pytest.mark.parametrize("absorb", [None, compiled_absorb], ids=["each piece", "all that follows a rollout"])
+def test_pieces_compiled_by_themselves_do_what_the_fused_program_does(absorb: Any) -> None:
     """But for rounding: some processors contract a product and a sum in one program and not in the other."""
+    ours = step_through(program(), absorb=absorb and absorb(program()))
     for (path, a), b in zip(
-        jax.tree_util.tree_leaves_with_path(step_through(program())), jax.tree.leaves(plain(run(program(), 1000))), strict=True
+        jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(plain(run(program(), 1000))), strict=True
     ):
         name = jax.tree_util.keystr(path)
         if np.issubdtype(a.dtype, np.floating):

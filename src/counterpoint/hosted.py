@@ -11,13 +11,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
 from counterpoint.algos.base import Agents
 from counterpoint.foreign import LONGEST, Facts, facts_of, flatteners, native_actions, open_env, teams_of
-from counterpoint.loop import Engine, Episodes, Program, compiled_pieces, stepped
+from counterpoint.loop import Engine, Episodes, Program, compiled_absorb, compiled_pieces, stepped
 from counterpoint.numpy_policy import Layer, layers_of, rules_of
 from counterpoint.picture import Picture
 from counterpoint.rollout import Finished
@@ -123,7 +122,7 @@ class Host:
     def engine(self) -> Engine:
         """The stepped loop with our pieces in it."""
         parts = compiled_pieces(self._program)._replace(start=self._start, rollout=self._rollout)
-        return stepped(self._program, parts)._replace(evaluate=self._evaluate)
+        return stepped(self._program, parts, compiled_absorb(self._program))._replace(evaluate=self._evaluate)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -141,8 +140,7 @@ class Host:
 
     def _worlds(self, places: list[Place], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int) -> HostWorlds:
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *places)
-        worlds = HostWorlds(stacked, layers, np.asarray(entropy, np.uint32), np.int32(step), np.int32(serial))  # pyright: ignore[reportArgumentType]
-        return jax.tree.map(jnp.asarray, worlds)
+        return HostWorlds(stacked, layers, np.asarray(entropy, np.uint32), np.int32(step), np.int32(serial))  # pyright: ignore[reportArgumentType]
 
     def _ask(self, worlds: HostWorlds) -> None:
         """Lets the workers begin the rollout that these worlds are waiting for, unless they are at it already."""
@@ -163,7 +161,7 @@ class Host:
         """Takes the rollout that is on its way, and sends the workers on the next one."""
         layers = self._layers(agents)
         if int(worlds.serial) == 0:
-            worlds = worlds._replace(layers=jax.tree.map(jnp.asarray, layers), serial=jnp.int32(1))
+            worlds = worlds._replace(layers=layers, serial=np.int32(1))  # pyright: ignore[reportArgumentType]
         self._ask(worlds)
         played = self._pool.answer()
         schedule = self._program.schedule
@@ -174,12 +172,8 @@ class Host:
         columns = jax.tree.map(lambda *copies: np.stack(copies, axis=1), *(copy[:9] for copy in played))
         obs, action, reward, next_obs, terminated, alive, done, returns, lengths = columns
         steps = Transition(obs, action, reward, next_obs, terminated, alive, done)
-        finished = Finished(
-            episodes=jnp.int32(done.sum()),
-            returns=jnp.asarray(returns[done].sum(axis=0), jnp.float32),
-            length=jnp.float32(lengths[done].sum()),
-        )
-        return after, jax.tree.map(jnp.asarray, steps), finished
+        ended = np.int32(done.sum()), returns[done].sum(axis=0, dtype=np.float32), np.float32(lengths[done].sum())
+        return after, steps, Finished(*ended)  # pyright: ignore[reportArgumentType]
 
     def _evaluate(self, acting: Agents, keys: Key, episodes: int) -> Episodes:
         """Greedy episodes in a process of their own; one seed."""

@@ -118,18 +118,27 @@ def compiled_pieces(program: Program) -> Pieces:
     )
 
 
-def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
+Absorb = Callable[[Loop, Transition, Finished, Key, bool], Loop]
+"""(loop without worlds, steps, finished, key, learn) → the loop after what follows a rollout. The loop is donated."""
+
+
+def iteration(parts: Pieces, absorb: Absorb, loop: Loop, learn: bool) -> Loop:
     """One round of one seed: a rollout into memory, then the updates."""
-    schedule = program.schedule
     key, key_roll, key_learn = _split(loop.key, 3)
     worlds, steps, finished = parts.rollout(loop.agents, loop.worlds, key_roll, loop.step)
+    return absorb(loop._replace(worlds=None, key=key), steps, finished, key_learn, learn)._replace(worlds=worlds)
+
+
+def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
+    """The loop after what follows a rollout: remembering it, learning, counting."""
+    schedule = program.schedule
     if program.splits_batch:
         device = jax.lax.axis_index(DEVICES)
-        steps, key_learn = _share(steps, program.num_devices, device), jax.random.fold_in(key_learn, device)
+        steps, key = _share(steps, program.num_devices, device), jax.random.fold_in(key, device)
     replay = parts.add(loop.replay, steps)
     agents, window = loop.agents, loop.window
     if learn:
-        for key_update in _split(key_learn, schedule.updates):
+        for key_update in _split(key, schedule.updates):
             key_sample, key_noise = _split(key_update, 2)
             batch = parts.sample(replay, key_sample)
             agents, metrics = parts.update(agents, batch, key_noise)
@@ -137,19 +146,29 @@ def iteration(program: Program, parts: Pieces, loop: Loop, learn: bool) -> Loop:
             if errors is not None and batch.index is not None:
                 replay = parts.feedback(replay, batch.index, errors)
             window = _add_update(window, metrics)
-    return Loop(
+    return loop._replace(
         agents=agents,
-        worlds=worlds,
         replay=replay,
-        key=key,
         step=loop.step + schedule.num_envs * schedule.rollout_length,
         episodes=loop.episodes + finished.episodes,
         window=window._replace(finished=_add(window.finished, finished)),
     )
 
 
+def compiled_absorb(program: Program) -> Absorb:
+    """What follows a rollout as one program of one seed, for rollouts that come from outside."""
+    parts = pieces(program)
+
+    def absorb(loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
+        inner = loop._replace(replay=jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), loop.replay))
+        after = absorbed(program, parts, inner, steps, finished, key, learn)
+        return after._replace(replay=jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), after.replay))
+
+    return jax.jit(absorb, static_argnums=4, donate_argnums=0)
+
+
 # Compiled by themselves because `stepped` calls them from Python; within a compiled program they are inlined.
-_split = jax.jit(jax.random.split, static_argnums=1)
+_split = jax.jit(lambda key, count: tuple(jax.random.split(key, count)), static_argnums=1)
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 _lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
 
@@ -234,19 +253,23 @@ def compiled(program: Program) -> Engine:
     )
 
 
-def stepped(program: Program, parts: Pieces | None = None) -> Engine:
-    """The loop from Python, one piece at a time: for pieces that leave the process, and to check the compiled loop against."""
+def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None = None) -> Engine:
+    """The loop from Python, one piece at a time: for pieces that leave the process, and to check the compiled loop against.
+
+    `absorb` takes the place of all pieces that follow a rollout.
+    """
     if program.num_devices > 1 or program.num_seeds > 1:
         raise ValueError(f"stepping takes one seed on one device, not {program.num_seeds} on {program.num_devices}")
     chosen = parts or compiled_pieces(program)
 
+    follow = absorb or partial(absorbed, program, chosen)
     due = jax.jit(partial(is_due, program), static_argnums=0)
 
     def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
         seed = _only(loop._replace(replay=None), fresh)._replace(replay=loop.replay)
         count = 0
-        while count < limit and not due(learn, seed._replace(replay=None)):
-            seed, count = iteration(program, chosen, seed, learn), count + 1
+        while count < limit and not due(learn, seed._replace(agents=None, worlds=None, replay=None, key=None)):
+            seed, count = iteration(chosen, follow, seed, learn), count + 1
         return _lead(seed._replace(replay=None))._replace(replay=seed.replay)
 
     def start_seed(keys: Key) -> Loop:
@@ -264,7 +287,8 @@ def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], "Episodes"
 
 
 def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:
-    one = partial(iteration, program, pieces(program), learn=learn)
+    parts = pieces(program)
+    one = partial(iteration, parts, partial(absorbed, program, parts), learn=learn)
     # A lone seed is not vmapped: that would turn rollout's reset branch into a select. Its axis is reshaped away outside the
     # while loop, because a slice inside it would copy the whole replay in every iteration.
     alone = loop.step.shape[0] == 1
