@@ -3,7 +3,7 @@
 The setting is the paper's: simple_spread, batch 1024, 2×64 networks, one update of all agents per 100 world steps, on the
 devices that `counterpoint train` chooses. An update's time is that of an iteration with it minus one without it. Its limit
 is the time its matrix products alone would take at the rate that large products reach on the same cores in this process.
-`training.py PART …` runs only those parts: paper, agents, seeds, startup.
+`training.py PART …` runs only those parts: paper, agents, seeds, startup, saving.
 """
 
 import os
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import probe
 
+import counterpoint
 from counterpoint import config as configs
 from counterpoint import random
 from counterpoint.loop import Program, compile_advance, compile_begin
@@ -197,7 +198,30 @@ def startup() -> None:
     print(markdown_table(["cache", "first line of progress, s", "the whole run, s"], rows))
 
 
-PARTS = {"paper": paper, "agents": agents, "seeds": seeds, "startup": startup}
+def saving() -> None:
+    """What checkpoints cost: a run with one every 1000 episodes and one with none before its end, in turn, the best of three."""
+    print("\nTraining simple_spread from episode 2000 to 8000, with and without checkpoints\n")
+    seconds: dict[str, list[float]] = {"one per 1000 episodes": [], "none": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        for turn in range(3):
+            for name, rate in zip(seconds, (1000, NEVER), strict=True):
+                run = counterpoint.train(
+                    scenario="simple_spread",
+                    num_episodes=8000,
+                    report_every=1000,
+                    save_rate=rate,
+                    save_dir=scratch,
+                    exp_name=f"{rate}-{turn}",
+                    plots_dir="",
+                )
+                at = {row["episode"]: row["seconds"] for row in run.rows()}
+                seconds[name].append(at[8000] - at[2000])
+    best = {name: min(times) for name, times in seconds.items()}
+    print(markdown_table(["checkpoints", "seconds"], [[name, f"{value:.2f}"] for name, value in best.items()]))
+    print(f"Checkpoints take {best['one per 1000 episodes'] / best['none'] - 1:.1%} more time.")
+
+
+PARTS = {"paper": paper, "agents": agents, "seeds": seeds, "startup": startup, "saving": saving}
 
 if __name__ == "__main__":
     prepare_jax(0)
