@@ -199,7 +199,7 @@ def startup() -> None:
 
 
 def saving() -> None:
-    """What checkpoints cost: a run with one every 1000 episodes and one with none before its end, in turn, the best of three."""
+    """What checkpoints cost: a run with one every 1000 episodes and one with none before its end, in turn, best of three."""
     print("\nTraining simple_spread from episode 2000 to 8000, with and without checkpoints\n")
     seconds: dict[str, list[float]] = {"one per 1000 episodes": [], "none": []}
     with tempfile.TemporaryDirectory() as scratch:

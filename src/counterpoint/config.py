@@ -470,9 +470,10 @@ PRESETS: dict[str, Config] = {
         flavour="openai",
         num_episodes=25_000,
         lr=1e-3,
+        gamma=0.75,
         num_units=128,
-        update_every=25,
-        batch_size=512,
+        update_every=10,
+        batch_size=256,
     ),
     "tennis": override(
         Config(),
