@@ -155,6 +155,7 @@ def report() -> None:
     text = TEMPLATE.format(
         table=tables.markdown_table(header, [row for row in table if row]),
         ahead=_curve_against(spread),
+        above=_above("spread-tuned", -130),
         solved=_solved("speaker-maddpg"),
         chance=_chance("speaker-maddpg", 8, 10),
         solved_tuned=_solved("speaker-tuned"),
@@ -168,6 +169,17 @@ def report() -> None:
 
 
 NOT_YET = "not measured yet"
+
+
+def _above(experiment: str, line: float) -> str:
+    """How many seeds end above a line, and from which report on all do."""
+    rows = rows_of(experiment)
+    values = list(finals(rows, "team/good").values())
+    if not values:
+        return NOT_YET
+    all_above = [at for at in {row["episode"] for row in rows} if min(finals(rows, "team/good", at).values()) > line]
+    since = f", all of them from {min(all_above):,.0f} episodes on" if all_above else ""
+    return f"ends above −{-line:g} on {sum(value > line for value in values)} of {len(values)} seeds{since}"
 
 
 def _solved(experiment: str) -> str:
@@ -215,7 +227,15 @@ of the mean over seeds.
 {table}
 ## Cooperative navigation
 
-Authors' settings, openai flavour: {ahead}.
+Authors' settings, openai flavour: {ahead}. A scripted team whose members always go to the same landmark gets −130, one that
+shares the landmarks out as well as possible −113.
+
+The tuned preset (`--preset tuned-spread`) {above}. What changed, in the order of what it brought: the
+discount is 0.75 instead of 0.95, because the reward of each single step says how well the landmarks are covered, so that a
+horizon of four steps is enough and values carry the chance of four steps, not of twenty; networks are 128 wide; and there are
+ten steps of a tenth the size (step size 0.001, 256 transitions every 10 world steps) where the authors take one. The discount
+was chosen between 0.95, 0.85 and 0.75 on seed 0, which is among the ten. With 0.95, more and smaller steps, wider networks,
+layer normalisation and standardised rewards were tried as well, one seed each, and stayed below −139 after 10 000 episodes.
 
 ![simple_spread](results/spread.png)
 
