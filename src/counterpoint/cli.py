@@ -6,7 +6,7 @@ from typing import Literal
 
 import tyro
 
-from counterpoint import __version__
+from counterpoint import __version__, parsing
 from counterpoint.errors import UsageError
 
 Positional = tyro.conf.Positional
@@ -211,7 +211,7 @@ def main() -> None:
         if name == "train":
             train()
         else:
-            tyro.cli(COMMANDS[name], args=words[1:], prog=f"counterpoint {name}", config=(tyro.conf.FlagCreatePairsOff,))
+            parsing.call(COMMANDS[name], words[1:], f"counterpoint {name}")
     except UsageError as error:
         print(f"counterpoint: {error}", file=sys.stderr)
         sys.exit(2)

@@ -13,6 +13,7 @@ import tyro
 from counterpoint import config as configs
 from counterpoint.config import Config
 from counterpoint.errors import UsageError
+from counterpoint.parsing import parse
 
 
 def train(words: list[str]) -> None:
@@ -20,11 +21,11 @@ def train(words: list[str]) -> None:
     start = configs.start(*(_option(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
     # The options of `learning` are those of the chosen algorithm alone: a union would become subcommands.
     own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
-    parsed = tyro.cli(
+    parsed = parse(
         dataclasses.make_dataclass("Config", own, bases=(Config,), frozen=True),
-        args=words,
+        words,
+        "counterpoint train",
         default=start,
-        prog="counterpoint train",
         description="Train a team. Options given here override the preset's.",
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
