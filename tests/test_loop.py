@@ -147,6 +147,17 @@ def test_replay_is_not_copied_inside_the_loop() -> None:
     assert memory.alias_size_in_bytes >= ring
 
 
+def test_nor_by_what_follows_a_rollout_from_outside() -> None:
+    loop = jax.eval_shape(_begin(program()), jax.eval_shape(lambda: jax.vmap(random.key)(jnp.zeros(1, jnp.uint32))))
+    seed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), loop)
+    _, steps, finished = jax.eval_shape(compiled_pieces(program()).rollout, seed.agents, seed.worlds, seed.key, seed.step)
+    ring = 50_000 * row_size(program().env.spec) * 4
+    lowered = compiled_absorb(program()).lower(seed._replace(worlds=None), steps, finished, seed.key, True)
+    memory = lowered.compile().memory_analysis()
+    assert memory.temp_size_in_bytes < ring / 2
+    assert memory.alias_size_in_bytes >= ring
+
+
 def first_losses() -> list[dict[str, list[float]]]:
     """The losses of the first five updates of seed 0, per agent."""
     loop = advance(program(), False)(start(program()), 1000, False)

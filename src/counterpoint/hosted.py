@@ -129,7 +129,7 @@ class Host:
         self._pool.close()
 
     def _layers(self, agents: Agents) -> tuple[Layer, ...]:
-        return layers_of(jax.device_get(agents.actor))
+        return layers_of(jax.tree.map(np.array, agents.actor))  # copies: the learner writes over its arrays
 
     def _start(self, key: Key) -> HostWorlds:
         entropy = _words(key)

@@ -105,16 +105,15 @@ def pieces(program: Program) -> Pieces:
 
 @lru_cache(maxsize=4)
 def compiled_pieces(program: Program) -> Pieces:
-    """The pieces of a program, each compiled by itself; those of memory keep its axis of one seed, to change it in place."""
+    """The pieces of a program, each compiled by itself."""
     parts = pieces(program)
-    drop, lead = partial(jax.tree.map, lambda leaf: leaf[0]), partial(jax.tree.map, lambda leaf: leaf[None])
     return Pieces(
         start=jax.jit(parts.start),
         rollout=jax.jit(parts.rollout),
-        add=jax.jit(lambda replay, steps: lead(parts.add(drop(replay), steps)), donate_argnums=0),
-        sample=jax.jit(lambda replay, key: parts.sample(drop(replay), key)),
+        add=jax.jit(parts.add, donate_argnums=0),
+        sample=jax.jit(parts.sample),
         update=jax.jit(parts.update),
-        feedback=jax.jit(lambda replay, index, errors: lead(parts.feedback(drop(replay), index, errors)), donate_argnums=0),
+        feedback=jax.jit(parts.feedback, donate_argnums=0),
     )
 
 
@@ -156,21 +155,17 @@ def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, fin
 
 
 def compiled_absorb(program: Program) -> Absorb:
-    """What follows a rollout as one program of one seed, for rollouts that come from outside."""
-    parts = pieces(program)
-
-    def absorb(loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
-        inner = loop._replace(replay=jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), loop.replay))
-        after = absorbed(program, parts, inner, steps, finished, key, learn)
-        return after._replace(replay=jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), after.replay))
-
-    return jax.jit(absorb, static_argnums=4, donate_argnums=0)
+    """What follows a rollout as one program, for rollouts that come from outside."""
+    return jax.jit(partial(absorbed, program, pieces(program)), static_argnums=4, donate_argnums=0)
 
 
 # Compiled by themselves because `stepped` calls them from Python; within a compiled program they are inlined.
 _split = jax.jit(lambda key, count: tuple(jax.random.split(key, count)), static_argnums=1)
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 _lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
+# Of the replay, which is large: donated, so that only its shape changes.
+_drop_replay = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(leaf.shape[1:])), donate_argnums=0)
+_lead_replay = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(1, *leaf.shape)), donate_argnums=0)
 
 
 @jax.jit
@@ -266,11 +261,11 @@ def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None
     due = jax.jit(partial(is_due, program), static_argnums=0)
 
     def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
-        seed = _only(loop._replace(replay=None), fresh)._replace(replay=loop.replay)
+        seed = _only(loop._replace(replay=None), fresh)._replace(replay=_drop_replay(loop.replay))
         count = 0
         while count < limit and not due(learn, seed._replace(agents=None, worlds=None, replay=None, key=None)):
             seed, count = iteration(chosen, follow, seed, learn), count + 1
-        return _lead(seed._replace(replay=None))._replace(replay=seed.replay)
+        return _lead(seed._replace(replay=None))._replace(replay=_lead_replay(seed.replay))
 
     def start_seed(keys: Key) -> Loop:
         return _lead(begin(program, chosen, keys[0]))
