@@ -44,6 +44,7 @@ def resolve(config: Config) -> Config:
     t, splits = config.training, isinstance(config.learning, maddpg.Config)
     if isinstance(env, Hosted):
         config = _for_hosted(config)
+        os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are for the workers
     devices = prepare_jax(1 if isinstance(env, Hosted) or config.distribution.learners else t.devices)
     batch_fits = splits and t.update_every % devices == 0 and t.batch_size % devices == 0
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
