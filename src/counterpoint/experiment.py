@@ -92,7 +92,7 @@ def resume(path: str | Path, progress: Progress | None = None, num_episodes: int
         run.rewrite_config(configs.to_dict(config))
     require_sinks(config)
     require_ray(config)
-    prepare_jax(config.training.devices)
+    prepare_jax(config.training.devices, hosted=bool(config.world.env))
     return _train(run, config, build(config), progress)
 
 

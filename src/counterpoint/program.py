@@ -22,8 +22,13 @@ from counterpoint.rollout import rollout, start
 from counterpoint.types import Env, Key, Spec, Transition
 
 
-def prepare_jax(num_devices: int) -> int:
-    """Makes JAX ready for that many devices (0: choose) and returns how many there are to use."""
+def prepare_jax(num_devices: int, hosted: bool = False) -> int:
+    """Makes JAX ready for that many devices (0: choose) and returns how many there are to use.
+
+    Beside worker processes (`hosted`) XLA gets one thread: the cores are for them.
+    """
+    if hosted:
+        os.environ.setdefault("NPROC", "1")
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
@@ -42,10 +47,10 @@ def resolve(config: Config) -> Config:
     """The settings with every "choose for me" decided, as they are recorded."""
     env = config.validate()
     t, splits = config.training, isinstance(config.learning, maddpg.Config)
-    if isinstance(env, Hosted):
+    hosted = isinstance(env, Hosted)
+    if hosted:
         config = _for_hosted(config)
-        os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are for the workers
-    devices = prepare_jax(1 if isinstance(env, Hosted) or config.distribution.learners else t.devices)
+    devices = prepare_jax(1 if hosted or config.distribution.learners else t.devices, hosted)
     batch_fits = splits and t.update_every % devices == 0 and t.batch_size % devices == 0
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
