@@ -84,7 +84,8 @@ def test_a_run_is_the_same_whatever_becomes_of_its_learners(threads, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_is_the_run_of_the_same_program_without_learners(threads, tmp_path, monkeypatch):
+def test_it_is_the_run_of_the_algorithm_without_learners(threads, tmp_path, monkeypatch):
+    """To rounding: a learner's program packs what it returns, and XLA may fuse that with the last steps of the update."""
     run = train(tmp_path, "run", code="stream:2")
     config = configs.from_dict(run.config)
     program = build(config)
@@ -99,7 +100,8 @@ def test_it_is_the_run_of_the_same_program_without_learners(threads, tmp_path, m
     monkeypatch.setattr(experiment, "engine_of", lambda *settings: nullcontext(engine))
     central = experiment.runs.create(tmp_path, "central", run.config)
     experiment._train(central, configs.override(config, learners=0), program, experiment.Progress())
-    assert_same_policy(run, central)
+    for name, tensor in tensors(run).items():
+        np.testing.assert_allclose(tensor, tensors(central)[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_without_learners_it_saves_and_goes_on_exactly(threads, tmp_path):
