@@ -36,7 +36,7 @@ SCRIPT = """
             for member in [*family.children(recursive=True), family]:
                 member.send_signal(number)
 
-    settings = dict(scenario="simple_spread", scenario_args=("N=2",), num_episodes=96, batch_size=64, num_units=16, warmup=200,
+    settings = dict(scenario="simple_spread", scenario_args=("N=2",), num_episodes=480, batch_size=64, num_units=16, warmup=200,
                     report_every=8, save_rate=32, eval_episodes=0, plots_dir="", save_dir=sys.argv[1])
     run = counterpoint.train(progress=Heard(), learners=4, code="backup", ray_address=cluster.address, patience=8.0, pad=0.3,
                              exp_name="cut", **settings)
