@@ -38,7 +38,7 @@ OTHERS = ("simple", "simple_adversary", "simple_crypto", "simple_push", "simple_
 EXPERIMENTS = [
     Experiment("speaker-tuned", {"preset": "tuned-speaker"}, 10, "simple_speaker_listener, tuned preset"),
     Experiment("spread-maddpg", AUTHORS | {"scenario": "simple_spread"}, 10, "simple_spread, MADDPG"),
-    Experiment("speaker-maddpg", AUTHORS | SPEAKER, 10, "simple_speaker_listener, MADDPG"),
+    Experiment("speaker-maddpg", AUTHORS | SPEAKER, 20, "simple_speaker_listener, MADDPG"),
     *(
         Experiment(f"{name.removeprefix('simple_')}-curve", {"scenario": name, "num_episodes": 15_000}, 2, name)
         for name in OTHERS

@@ -54,7 +54,7 @@ def q_of(agents, obs, action, i=0):
     """Critic i's values of joint observations [B, N, O] and actions [B, N, A]."""
     inputs = maddpg.joint(*(jnp.moveaxis(jnp.asarray(part, jnp.float32), 0, -1) for part in (obs, action)))
     critic = jax.tree.map(lambda leaf: leaf[i], agents.critic)
-    return np.asarray(maddpg.value(critic, maddpg.first_product(critic, inputs)))
+    return np.asarray(maddpg.target_value(critic, inputs))
 
 
 def greedy(env, agents, obs, config=QUICK):

@@ -67,12 +67,6 @@ def test_critic_loss(compiled):
     np.testing.assert_allclose(value, 13 / 2, rtol=1e-6)
 
 
-def column(obs, action):
-    """One agent's part of a batch, in columns, as far as the actor's loss reads it."""
-    nothing = jnp.zeros(obs.shape[1])
-    return Transition(obs, action, nothing, obs, nothing > 0, nothing == 0, nothing > 0)
-
-
 LOG2, LOG3 = np.log(2.0), np.log(3.0)
 ACTOR = (Layer(weight=jnp.array([[LOG2, 0.0]]), bias=jnp.zeros(2)),)
 """One input; outputs (o·log 2, 0), that is 2/3 to 1/3 at o = 1 and 1/2 each at o = 0."""
@@ -86,11 +80,11 @@ def test_actor_loss_replaces_the_own_action_only(compiled):
     """
     critic = (Layer(weight=jnp.array([[0.0], [0.1], [0.0], [4.0], [3.0], [-3.0]]), bias=jnp.zeros(1)),)
     inputs = jnp.array([[7.0, 1.0, 0.25, 0.75, 0.9, 0.1], [7.0, 0.0, 0.25, 0.75, 0.9, 0.1]]).T
-    mine = column(inputs[1:2], inputs[4:6])
+    mine = (inputs[1:2], inputs[4:6])
     config = dataclasses.replace(SMALL, logit_cost=0.5)
 
     def loss(noise, weight):
-        return maddpg.actor_loss(config, PLAIN, ACTOR, critic, mine, inputs, jnp.int32(4), noise, weight)
+        return maddpg.actor_loss(config, PLAIN, ACTOR, critic, *mine, inputs, jnp.int32(4), noise, weight)
 
     loss = maybe_jit(loss, compiled)
     cost = 0.5 * LOG2**2 / 4  # mean over two rows of two outputs, of which one is not zero
@@ -108,10 +102,10 @@ def test_the_output_cost_is_a_mean_over_real_outputs():
     heads = jax.tree.map(lambda table: table[0], heads_of(spec))
     actor = (Layer(weight=jnp.array([[LOG2, 0.0, 0.0]]), bias=jnp.zeros(3)),)
     critic = (Layer(weight=jnp.zeros((4, 1)), bias=jnp.zeros(1)),)
-    mine = column(jnp.ones((1, 1)), jnp.zeros((3, 1)))
     loss = maddpg.actor_loss(
         dataclasses.replace(SMALL, logit_cost=1.0),
-        *(heads, actor, critic, mine, jnp.zeros((4, 1)), jnp.int32(1), jnp.zeros((3, 1)), jnp.ones(1)),
+        *(heads, actor, critic, jnp.ones((1, 1)), jnp.zeros((3, 1))),
+        *(jnp.zeros((4, 1)), jnp.int32(1), jnp.zeros((3, 1)), jnp.ones(1)),
     )
     np.testing.assert_allclose(loss, LOG2**2 / 2, rtol=1e-6)
 
@@ -130,13 +124,13 @@ def smooth():
 def test_gradients_of_the_losses(smooth):
     weight = jnp.array([2.0, 0.0, 1.0, 1.0, 1.0, 1.0])
     config = dataclasses.replace(SMALL, logit_cost=0.1)
-    mine = column(smooth.inputs[:2], smooth.inputs[2:])
+    mine = (smooth.inputs[:2], smooth.inputs[2:])
 
     def critic_loss(critic):
         return maddpg.critic_loss(critic, smooth.inputs, smooth.y, weight)[0]
 
     def actor_loss(actor):
-        return maddpg.actor_loss(config, PLAIN, actor, smooth.critic, mine, smooth.inputs, jnp.int32(2), smooth.noise, weight)
+        return maddpg.actor_loss(config, PLAIN, actor, smooth.critic, *mine, smooth.inputs, jnp.int32(2), smooth.noise, weight)
 
     for loss, net in ((critic_loss, smooth.critic), (actor_loss, smooth.actor)):
         assert float(jnp.max(jnp.abs(jax.jit(jax.grad(loss))(net)[0].weight))) > 1e-3

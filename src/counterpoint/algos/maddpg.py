@@ -112,6 +112,11 @@ class Problem(NamedTuple):
     """The device axis over which a minibatch is split, if it is."""
 
 
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, of which `vmap` makes a loop on processors: one agent's minibatch fits a core's cache, not that of all."""
+    return jax.custom_batching.sequential_vmap(function) if jax.default_backend() == "cpu" else function
+
+
 def joint(obs: Float[Array, "N O B"], action: Float[Array, "N A B"]) -> Float[Array, "I B"]:
     """A critic's input: all observations, then all actions."""
     batch = obs.shape[-1]
@@ -136,6 +141,11 @@ def first_product(critic: Params, inputs: Float[Array, "I B"]) -> Float[Array, "
     return times(critic[0].weight, inputs, COLUMNS)
 
 
+def target_value(critic: Params, inputs: Float[Array, "I B"]) -> Float[Array, " B"]:
+    """Q of a network that does not learn."""
+    return value(critic, first_product(critic, inputs))
+
+
 def critic_loss(
     critic: Params, inputs: Float[Array, "I B"], y: Float[Array, " B"], weight: Float[Array, " B"]
 ) -> tuple[Float[Array, ""], Float[Array, " B"]]:
@@ -149,7 +159,8 @@ def actor_loss(
     heads: Heads,
     actor: Params,
     critic: Params,
-    mine: Transition,
+    obs: Float[Array, "O B"],
+    action: Float[Array, "A B"],
     inputs: Float[Array, "I B"],
     first: Int[Array, ""],
     noise: Float[Array, "A B"],
@@ -157,12 +168,13 @@ def actor_loss(
 ) -> Float[Array, ""]:
     """Minus the value of acting now while the others keep their replayed actions (Eq. 5), plus the cost of large outputs.
 
-    `first` is where the agent's own action begins in the joint vector: only that part of the critic's first product changes.
+    `action` is the agent's replayed one; it begins at `first` in the joint vector, and only that part of the critic's first
+    product changes.
     """
-    outputs = mlp(actor, mine.obs, learning=True, units=COLUMNS)
-    action = relaxed_columns(heads, outputs, noise, config.temperature, config.straight_through)
+    outputs = mlp(actor, obs, learning=True, units=COLUMNS)
+    now = relaxed_columns(heads, outputs, noise, config.temperature, config.straight_through)
     own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, first, action.shape[0])
-    product = first_product(critic, inputs) + times(own_rows, action - mine.action, COLUMNS)
+    product = first_product(critic, inputs) + times(own_rows, now - action, COLUMNS)
     q = value(critic, product, learning=True)
     return -jnp.mean(weight * q) + config.logit_cost * jnp.mean(weight[None] * outputs**2) / _share(heads, outputs.dtype)
 
@@ -176,7 +188,7 @@ def target_actions(
     config: Config, heads: Heads, target_actor: Params, next_obs: Float[Array, "N O B"], key: Key
 ) -> Float[Array, "N A B"]:
     """What all target actors would do next."""
-    outputs = jax.vmap(partial(mlp, units=COLUMNS))(target_actor, next_obs)
+    outputs = jax.vmap(one_by_one(partial(mlp, units=COLUMNS)))(target_actor, next_obs)
     relax = partial(relaxed_columns, temperature=config.temperature, straight_through=config.straight_through)
     return jax.vmap(relax)(heads, outputs, gumbel(key, outputs.shape))
 
@@ -201,7 +213,7 @@ def update_agent(
     alive = mine.alive.astype(mine.reward.dtype)
 
     next_action = target_actions(config, problem.heads, agents.target_actor, batch.next_obs, key_target)
-    next_q = value(own.target_critic, first_product(own.target_critic, joint(batch.next_obs, next_action)))
+    next_q = one_by_one(target_value)(own.target_critic, joint(batch.next_obs, next_action))
     rewards = None if own.rewards is None else see_rewards(own.rewards, mine.reward, alive, mean)
     y = td_target(standardised(rewards, mine.reward), mine.terminated, next_q, config.gamma)
 
@@ -237,7 +249,7 @@ def train_critic(
     """Agent i's critic after one step towards y, its optimiser, the values before the step and figures."""
     mean = _mean_over(problem.axis)
     critic = move_averages(own.critic, inputs, mean)
-    (loss, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(critic, inputs, y, importance)
+    (loss, q), grads = one_by_one(jax.value_and_grad(critic_loss, has_aux=True))(critic, inputs, y, importance)
     if not problem.sees.all():
         seen = jnp.asarray(visible(problem.spec, problem.sees))[i]
         grads = (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
@@ -262,7 +274,8 @@ def train_actor(
     heads: Heads = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
     first = spec.num_agents * spec.obs_size + i * spec.act_size
     actor = move_averages(own.actor, mine.obs, mean)
-    loss, grads = jax.value_and_grad(actor_loss, argnums=2)(config, heads, actor, critic, mine, inputs, first, noise, alive)
+    climb = one_by_one(jax.value_and_grad(partial(actor_loss, config), argnums=1))
+    loss, grads = climb(heads, actor, critic, mine.obs, mine.action, inputs, first, noise, alive)
     grads, figures = _per_living(mean, alive, (grads, {"actor_loss": loss}))
     return *_descend(config, config.lr, actor, grads, own.actor_opt), figures
 
