@@ -1,9 +1,13 @@
 """Session settings: what JAX forgives silently, the tests forbid loudly."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from typing import Any, runtime_checkable
 
+if "COUNTERPOINT_TESTS" not in os.environ:  # workers inherit it
+    os.environ["COUNTERPOINT_TESTS"] = tempfile.mkdtemp(prefix="counterpoint-tests-")
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 
@@ -28,3 +32,9 @@ runtime_checkable(Env)  # beartype asks isinstance; the package itself never doe
 
 settings.register_profile("counterpoint", deadline=None, derandomize=True, database=None)
 settings.load_profile("counterpoint")
+
+
+def pytest_unconfigure() -> None:
+    """The session leaves nothing behind."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["COUNTERPOINT_TESTS"], ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Runs small enough for tests, and one that is trained and shared. Compiled programs are kept for the session."""
+"""Runs small enough for tests, and one that is trained and shared. Workers share compiled programs for the session."""
 
 import os
 import tempfile
@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HOME = Path(tempfile.mkdtemp(prefix="counterpoint-tests-"))
-os.environ["XDG_CACHE_HOME"] = str(HOME / "cache")
+SESSION = Path(os.environ.get("COUNTERPOINT_TESTS") or tempfile.mkdtemp(prefix="counterpoint-tests-"))
+HOME = SESSION / os.environ.get("PYTEST_XDIST_WORKER", "alone")
+os.environ["XDG_CACHE_HOME"] = str(SESSION / "cache")
 
 import jax  # noqa: E402 — the cache comes first
 
