@@ -163,9 +163,9 @@ def compiled_absorb(program: Program) -> Absorb:
 _split = jax.jit(lambda key, count: tuple(jax.random.split(key, count)), static_argnums=1)
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 _lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
-# Of the replay, which is large: donated, so that only its shape changes.
-_drop_replay = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(leaf.shape[1:])), donate_argnums=0)
-_lead_replay = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(1, *leaf.shape)), donate_argnums=0)
+# The axis of a lone seed, for the replay, which is large: donated, so that only its shape changes.
+_drop_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(leaf.shape[1:])), donate_argnums=0)
+_give_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(1, *leaf.shape)), donate_argnums=0)
 
 
 @jax.jit
@@ -261,11 +261,11 @@ def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None
     due = jax.jit(partial(is_due, program), static_argnums=0)
 
     def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
-        seed = _only(loop._replace(replay=None), fresh)._replace(replay=_drop_replay(loop.replay))
+        seed = _only(loop._replace(replay=None), fresh)._replace(replay=_drop_axis(loop.replay))
         count = 0
         while count < limit and not due(learn, seed._replace(agents=None, worlds=None, replay=None, key=None)):
             seed, count = iteration(chosen, follow, seed, learn), count + 1
-        return _lead(seed._replace(replay=None))._replace(replay=_lead_replay(seed.replay))
+        return _lead(seed._replace(replay=None))._replace(replay=_give_axis(seed.replay))
 
     def start_seed(keys: Key) -> Loop:
         return _lead(begin(program, chosen, keys[0]))
@@ -299,10 +299,10 @@ def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], f
         return count + 1, loop, is_due(program, learn, loop)
 
     if alone:
-        loop = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), loop)
+        loop = _drop_axis(loop)
     loop = loop._replace(window=_emptied(loop.window, fresh))
     _, loop, _ = jax.lax.while_loop(proceed, body, (jnp.zeros((), jnp.int32), loop, is_due(program, learn, loop)))
-    return jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), loop) if alone else loop
+    return _give_axis(loop) if alone else loop
 
 
 def is_due(program: Program, learn: bool, loop: Loop) -> Array:

@@ -118,11 +118,11 @@ def _normalised(norm: Norm | None, product: Float[Array, "..."], learning: bool,
     if norm is None:
         return product
     if norm.mean is None or norm.variance is None:
-        mean, variance = jnp.mean(product, axis=units, keepdims=True), jnp.var(product, axis=units, keepdims=True)
+        figures = jnp.mean(product, axis=units, keepdims=True), jnp.var(product, axis=units, keepdims=True)
+        mean, variance = (jnp.broadcast_to(part, product.shape) for part in figures)
     else:
         averages = _moments(product, units) if learning else (norm.mean, norm.variance)
         mean, variance = (_over_batch(part, product, units) for part in averages)
-    mean, variance = (jnp.broadcast_to(part, product.shape) for part in (mean, variance))
     return (product - mean) * jax.lax.rsqrt(variance + 1e-5) * _over_batch(norm.scale, product, units)
 
 
