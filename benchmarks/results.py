@@ -251,13 +251,13 @@ Authors' settings: {solved}. Tuned preset: {solved_tuned}. Above −28.6 the lis
 to the centroid without a word gives −28.6); the optimum is about −14.4.
 
 With the authors' step size of 0.01 fewer of our seeds get there than the eight of ten that are reported for their code; so
-large a difference between two samples of one population has the chance {chance} (Fisher's exact test, both sides), and their mean
-of −20 lies within our interval. Of the first ten seeds {first} and of the last ten {last} end above −20. A seed's fate is settled
-early: seeds 0 to 9 were trained twice, by versions that differ in rounding and in the noise of updates only, and the same four got
-there. The order of updates, the minibatch (`--order sequential --minibatch per-agent`), the random generator and freshly drawn
-targets make no difference that a few seeds could show; the step size does: `--preset authors-speaker --lr 3e-3` lets seeds talk
-that otherwise stay mute. The tuned preset takes four small steps (256 transitions, step size 0.001) where the authors take one
-large one.
+large a difference between two samples of one population has the chance {chance} (Fisher's exact test, both sides), and
+their mean of −20 lies within our interval. Of the first ten seeds {first} and of the last ten {last} end above −20. A
+seed's fate is settled early: seeds 0 to 9 were trained twice, by versions that differ in rounding and in the noise of
+updates only, and the same four got there. The order of updates, the minibatch (`--order sequential --minibatch per-agent`),
+the random generator and freshly drawn targets make no difference that a few seeds could show; the step size does: `--preset
+authors-speaker --lr 3e-3` lets seeds talk that otherwise stay mute. The tuned preset takes four small steps (256
+transitions, step size 0.001) where the authors take one large one.
 
 ![simple_speaker_listener](results/speaker.png)
 
