@@ -160,10 +160,11 @@ def paper() -> None:
 def agents() -> None:
     """How training slows with agents."""
     print("\nTraining with more agents, 1 world\n")
-    rate, rows = gemm_rate(), []
+    rows = []
     for count, iterations in {3: 20, 10: 4, 30: 1}.items():
         trainer = Trainer(5_000, num_agents=count, buffer_size=20_000)
-        speed, limit = trainer.speed(iterations), limit_of(trainer.program, rate)
+        before, speed, after = gemm_rate(), trainer.speed(iterations), gemm_rate()
+        limit = limit_of(trainer.program, max(before, after))
         figures = (1e3 * speed.rollout, 1e3 * speed.update, 1e3 * limit)
         rows.append(
             [f"{count}", f"{speed.steps_per_second:,.0f}", *(f"{x:.2f}" for x in figures), f"{limit / speed.update:.0%}"]
