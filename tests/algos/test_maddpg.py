@@ -1,6 +1,7 @@
 """MADDPG's losses by hand, and what must be invisible: padding, and whom a critic does not see."""
 
 import dataclasses
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -191,6 +192,17 @@ def test_what_is_padded_or_unseen_stays_exactly_zero(team):
         assert not np.any(net[0].weight[~seen])
         assert np.all(np.any(net[0].weight[seen], axis=-1))  # and all else has learnt
     assert not np.allclose(agents.actor[0].weight, team.agents.actor[0].weight, atol=1e-2)
+
+
+def test_an_accelerator_takes_all_agents_at_once_to_the_same_end(team, monkeypatch):
+    batch, key = random_batch(UNEQUAL, 0), random.key(0)
+    looped, figures = team.update(team.agents, batch, key)
+    algo = maddpg.make(SMALL, UNEQUAL, team.sees)
+    assert "while" in jax.jit(algo.update).lower(team.agents, batch, key).as_text()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    wide = jax.jit(maddpg.make(SMALL, UNEQUAL, team.sees).update)
+    assert "while" not in wide.lower(team.agents, batch, key).as_text()
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), (looped, figures), wide(team.agents, batch, key))
 
 
 def disturbed(batch, j):
