@@ -10,7 +10,7 @@ import math
 import multiprocessing
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,8 +158,8 @@ def report() -> None:
         above=_above("spread-tuned", -130),
         solved=_solved("speaker-maddpg"),
         chance=_chance("speaker-maddpg", 8, 10),
-        first=_count_solved("speaker-maddpg", range(10)),
-        last=_count_solved("speaker-maddpg", range(10, 20)),
+        first=_count_solved(value for seed, value in finals(speaker, "team/good").items() if seed < 10),
+        last=_count_solved(value for seed, value in finals(speaker, "team/good").items() if seed >= 10),
         solved_tuned=_solved("speaker-tuned"),
         curves="\n".join(
             f"![{e.title}](results/{e.name}.png)\n" for e in EXPERIMENTS if e.name.endswith("-curve") and rows_of(e.name)
@@ -188,11 +188,11 @@ def _solved(experiment: str) -> str:
     values = list(finals(rows_of(experiment), "team/good").values())
     if not values:
         return NOT_YET
-    return f"{sum(value > -20 for value in values)} of {len(values)} seeds end above −20, the best at −{-max(values):.1f}"
+    return f"{_count_solved(values)} of {len(values)} seeds end above −20, the best at −{-max(values):.1f}"
 
 
-def _count_solved(experiment: str, seeds: range) -> int:
-    return sum(value > -20 for seed, value in finals(rows_of(experiment), "team/good").items() if seed in seeds)
+def _count_solved(values: Iterable[float]) -> int:
+    return sum(value > -20 for value in values)
 
 
 def _chance(experiment: str, their_solved: int, their_runs: int) -> str:
@@ -200,7 +200,7 @@ def _chance(experiment: str, their_solved: int, their_runs: int) -> str:
     values = list(finals(rows_of(experiment), "team/good").values())
     if not values:
         return NOT_YET
-    ours, total = sum(value > -20 for value in values), len(values) + their_runs
+    ours, total = _count_solved(values), len(values) + their_runs
     solved = ours + their_solved
 
     def likelihood(k: int) -> float:
