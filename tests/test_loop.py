@@ -36,11 +36,6 @@ def advance(program: Program, learn: bool) -> Any:
 
 
 @cache
-def pieces(program: Program) -> Any:
-    return compiled_pieces(program)
-
-
-@cache
 def _begin(program: Program) -> Any:
     return compile_begin(program)
 
@@ -77,7 +72,7 @@ def test_a_run_is_the_same_however_it_is_cut_into_calls() -> None:
 
 def step_through(program: Program, parts: Any = None, absorb: Any = None) -> Any:
     """The first rounds of a program, carried out piece by piece."""
-    engine = stepped(program, parts or pieces(program), absorb)
+    engine = stepped(program, parts, absorb)
     loop = engine.begin(jax.vmap(random.key)(jnp.zeros(1, jnp.uint32)))
     return plain(engine.advance(engine.advance(loop, False, 1000, False), True, 1000, False))
 
@@ -99,7 +94,7 @@ def test_pieces_compiled_by_themselves_do_what_the_fused_program_does(absorb: An
 def test_a_piece_may_leave_the_process() -> None:
     """Plain Python takes the place of a compiled piece."""
     calls = []
-    parts = pieces(program())
+    parts = compiled_pieces(program())
 
     def update(agents: Any, batch: Any, key: Any) -> Any:
         calls.append(np.asarray(batch.reward).shape)
