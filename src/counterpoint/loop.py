@@ -163,7 +163,7 @@ def compiled_absorb(program: Program) -> Absorb:
 _split = jax.jit(lambda key, count: tuple(jax.random.split(key, count)), static_argnums=1)
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 _lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
-# The axis of a lone seed, for the replay, which is large: donated, so that only its shape changes.
+# The axis of a lone seed; donated, so that of the replay, which is large, only the shape changes.
 _drop_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(leaf.shape[1:])), donate_argnums=0)
 _give_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(1, *leaf.shape)), donate_argnums=0)
 
