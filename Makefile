@@ -52,5 +52,10 @@ $(VENV)-agile/ready: benchmarks/requirements-agile.txt
 	$(VENV)-agile/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-agile.txt
 	touch $@
 
+$(VENV)-authors/ready: benchmarks/requirements-authors.txt
+	test -x $(VENV)-authors/bin/python || $(PYTHON) -m venv $(VENV)-authors
+	$(VENV)-authors/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-authors.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-agile build dist site
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-agile $(VENV)-authors build dist site

@@ -29,7 +29,7 @@ def test_no_activation_after_the_last_layer():
     np.testing.assert_array_equal(mlp(NET[:1], jnp.array([0.0, -1.0])), [-1.5, -0.5])
 
 
-fresh = jax.jit(init_mlp, static_argnames="hidden")
+fresh = jax.jit(init_mlp, static_argnames=("hidden", "init"))
 INPUTS, OUTPUTS = jnp.array([1.0, 1.0, 0.0, 1.0, 0.0]), jnp.array([1.0, 1.0, 0.0])
 
 
@@ -49,6 +49,19 @@ def test_padding_starts_at_zero_and_does_not_count_as_fan_in():
         assert np.max(np.abs(weight)) > 0.98 * limit
         assert abs(np.mean(weight)) < 0.1 * limit
         np.testing.assert_allclose(np.var(weight), limit**2 / 3, rtol=0.1)
+
+
+@pytest.mark.parametrize("init", ["he", "glorot"])
+def test_only_layers_before_a_relu_start_by_their_inputs_alone(init):
+    """Ten real inputs, hidden layers of 40 and 30, twenty real outputs."""
+    inputs, outputs = np.arange(50) % 5 == 0, np.arange(50) < 20
+    masks = (jnp.asarray(inputs, jnp.float32), (40, 30), jnp.asarray(outputs, jnp.float32))
+    first, second, last = fresh(random.key(5), *masks, init=init)
+    fans = {"he": (10, 40, 30 + 20), "glorot": (10 + 40, 40 + 30, 30 + 20)}[init]
+    for weight, fan in zip((first.weight[inputs], second.weight, last.weight[:, outputs]), fans, strict=True):
+        limit = np.sqrt(6 / fan)
+        assert 0.98 * limit < np.max(np.abs(weight)) <= limit
+        np.testing.assert_allclose(np.var(weight), limit**2 / 3, rtol=0.2)
 
 
 def test_a_padded_network_is_the_small_one_inside():

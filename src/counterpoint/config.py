@@ -447,7 +447,7 @@ OWN_PRESETS = ("tennis",)
 """Worlds with a preset of their own name, which training there starts from: the authors' settings do not learn them."""
 
 GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
-"""Four small steps where the authors take one large one, for the same arithmetic: early, large steps freeze a speaker."""
+"""Four small steps where the authors take one large one, for the same arithmetic."""
 
 COMA_PARTICLES: dict[str, Any] = {
     **{"flavour": "openai", "num_episodes": 100_000, "num_envs": 32, "update_every": 800, "standardise_rewards": True},
@@ -461,8 +461,8 @@ COMA_PATIENT: dict[str, Any] = {"num_episodes": 400_000, "lr": 5e-4, "critic_ste
 
 PRESETS: dict[str, Config] = {
     "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
-    "authors-spread": override(Config(), scenario="simple_spread", flavour="openai"),
-    "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai"),
+    "authors-spread": override(Config(), scenario="simple_spread", flavour="openai", init="glorot"),
+    "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", init="glorot"),
     "tuned-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", num_episodes=25_000, **GENTLE),
     "tuned-spread": override(
         Config(),
@@ -471,6 +471,7 @@ PRESETS: dict[str, Config] = {
         num_episodes=25_000,
         lr=1e-3,
         gamma=0.75,
+        init="glorot",
         num_units=128,
         update_every=10,
         batch_size=256,
@@ -490,6 +491,7 @@ PRESETS: dict[str, Config] = {
         gamma=0.99,
         tau=0.005,
         clip=1.0,
+        init="glorot",
         noise="ou",
         noise_start=0.5,
         noise_end=0.1,

@@ -15,6 +15,7 @@ from counterpoint.ops import polyak
 from counterpoint.types import Key
 
 Normalise = Literal["none", "layer", "batch"]
+Init = Literal["he", "glorot"]
 
 AVERAGE_RATE = 0.1
 """How far a running average moves towards each minibatch."""
@@ -44,15 +45,22 @@ ROWS, COLUMNS = -1, -2
 
 
 def init_mlp(
-    key: Key, inputs: Float[Array, " I"], hidden: tuple[int, ...], outputs: Float[Array, " H"], norm: Normalise = "none"
+    key: Key,
+    inputs: Float[Array, " I"],
+    hidden: tuple[int, ...],
+    outputs: Float[Array, " H"],
+    norm: Normalise = "none",
+    init: Init = "glorot",
 ) -> Params:
-    """Glorot-uniform weights and zero biases; `inputs` and `outputs` are 1 where real and 0 where padded.
+    """Uniform weights and zero biases; `inputs` and `outputs` are 1 where real and 0 where padded.
 
+    Glorot's limit counts a layer's inputs and outputs, He's, which is for layers before a ReLU, its inputs only (ADR 0013).
     Padded rows and columns are zero and, receiving zero gradients, stay zero: the network is exactly the un-padded one.
     """
     masks = [inputs, *(jnp.ones(size) for size in hidden), outputs]
     keys = jax.random.split(key, len(masks) - 1)
-    layers = [_init_layer(k, a, b) for k, a, b in zip(keys, masks[:-1], masks[1:], strict=True)]
+    inits = [*(init for _ in hidden), "glorot"]
+    layers = [_init_layer(*facts) for facts in zip(keys, masks[:-1], masks[1:], inits, strict=True)]
     return (*(layer._replace(norm=_init_norm(norm, layer.bias)) for layer in layers[:-1]), layers[-1])
 
 
@@ -63,8 +71,9 @@ def _init_norm(kind: Normalise, units: Float[Array, " H"]) -> Norm | None:
     return Norm(jnp.ones_like(units), *averages)
 
 
-def _init_layer(key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"]) -> Layer:
-    limit = jnp.sqrt(6.0 / (jnp.sum(inputs) + jnp.sum(outputs)))
+def _init_layer(key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"], init: Init = "glorot") -> Layer:
+    fans = jnp.sum(inputs) if init == "he" else jnp.sum(inputs) + jnp.sum(outputs)
+    limit = jnp.sqrt(6.0 / fans)
     weight = jax.random.uniform(key, (inputs.size, outputs.size), minval=-1.0, maxval=1.0) * limit
     return Layer(weight=weight * inputs[:, None] * outputs[None, :], bias=jnp.zeros(outputs.size))
 

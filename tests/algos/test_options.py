@@ -78,6 +78,16 @@ class Salary(Reading):
         return 500.0 + 100.0 * state.cue
 
 
+@pytest.mark.parametrize(("init", "fans"), [("he", (3, 9)), ("glorot", (3 + 32, 9 + 32))])
+def test_actors_and_critics_start_with_the_weights_asked_for(init, fans):
+    """The first agent sees 3 numbers and its critic 9: all observations and actions."""
+    algo = maddpg.make(dataclasses.replace(QUICK, init=init), SPEC, EVERYBODY)
+    agents = jax.jit(algo.init)(random.key(0))
+    for net, fan in zip((agents.actor, agents.critic), fans, strict=True):
+        largest = np.max(np.abs(net[0].weight[0]))
+        assert 0.9 * np.sqrt(6 / fan) < largest <= np.sqrt(6 / fan)
+
+
 def test_standardised_rewards_are_learnt_in_units_of_their_deviation():
     agents, _ = train(Salary(), dataclasses.replace(QUICK, standardise_rewards=True), 300)
     np.testing.assert_allclose(agents.rewards.mean, 500.0, rtol=0.01)

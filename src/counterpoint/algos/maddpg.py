@@ -9,7 +9,8 @@ for each agent: y = r_i + γ Q'_i(o', μ'_1(o'_1), …, μ'_N(o'_N))          td
 Whom critic i sees is row i of `sees`: everybody is MADDPG, only itself is DDPG, so a MADDPG team may meet a DDPG team.
 What a critic does not see has weight zero for ever (masked initialisation, masked gradient).
 Differs from the authors' code by default: all agents learn from one snapshot and one minibatch (theirs: one after another,
-each its own sample); `--minibatch per-agent --order sequential` is theirs.
+each its own sample), and hidden weights start as He et al. (2015) want them; theirs is
+`--minibatch per-agent --order sequential --init glorot`.
 Networks are given a minibatch in columns, [features, B]: its last axis, not its first, is the batch (`in_columns`).
 """
 
@@ -27,14 +28,14 @@ from jaxtyping import Array, Float, Int
 
 from counterpoint.actions import Heads, gumbel, heads_of, relaxed, relaxed_columns, sampled
 from counterpoint.algos.base import TD_ERRORS, Algorithm, Carry, Metrics
-from counterpoint.nets import COLUMNS, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
+from counterpoint.nets import COLUMNS, Init, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
 from counterpoint.ops import Moments, Tree, add_moments, clip_by_norm, polyak, td_target
 from counterpoint.types import Key, Spec, Transition
 
 
 @dataclass(frozen=True)
 class Config:
-    """Hyper-parameters; defaults are the authors' code's."""
+    """Hyper-parameters; defaults are the authors' code's, but for `minibatch`, `order` and `init`."""
 
     lr: float = 1e-2
     """Adam step size, actors and critics."""
@@ -72,6 +73,8 @@ class Config:
     """And after `noise_steps`."""
     noise_steps: int = 500_000
     """World steps over which it decays, linearly."""
+    init: Init = "he"
+    """Hidden weights at the start: scaled for the ReLUs after them, or by inputs and outputs as in the authors' code."""
     norm: Normalise = "none"
     """Normalise the hidden layers of actors and critics, over their units or over the minibatch."""
     standardise_rewards: bool = False
@@ -395,8 +398,8 @@ def init(config: Config, problem: Problem, key: Key) -> Agent:
 
     def init_agent(key: Key, obs_mask: jax.Array, act_mask: jax.Array, seen: jax.Array) -> Agent:
         key_actor, key_critic = jax.random.split(key)
-        actor = init_mlp(key_actor, obs_mask, config.hidden, act_mask, config.norm)
-        critic = init_mlp(key_critic, seen, config.hidden, jnp.ones(1), config.norm)
+        actor = init_mlp(key_actor, obs_mask, config.hidden, act_mask, config.norm, config.init)
+        critic = init_mlp(key_critic, seen, config.hidden, jnp.ones(1), config.norm, config.init)
         copy = jax.tree.map(jnp.copy, (actor, critic))
         adam = _adam(config.lr)
         rewards = Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(())) if config.standardise_rewards else None
