@@ -59,8 +59,8 @@ def init_mlp(
     """
     masks = [inputs, *(jnp.ones(size) for size in hidden), outputs]
     keys = jax.random.split(key, len(masks) - 1)
-    inits = [*(init for _ in hidden), "glorot"]
-    layers = [_init_layer(*facts) for facts in zip(keys, masks[:-1], masks[1:], inits, strict=True)]
+    *before_relu, last = zip(keys, masks[:-1], masks[1:], strict=True)
+    layers = [*(_init_layer(*facts, init) for facts in before_relu), _init_layer(*last)]
     return (*(layer._replace(norm=_init_norm(norm, layer.bias)) for layer in layers[:-1]), layers[-1])
 
 
