@@ -30,6 +30,14 @@ def test_a_speaker_learns_to_be_understood(quiet, seed):
     assert last(run, "eval/final_distance") < 0.45
 
 
+def test_no_speaker_falls_mute_under_the_authors_step_size(quiet):
+    """Of 32 seeds with Glorot's weights a third do (docs/results.md): their units die in the first updates."""
+    run = train(scenario="simple_speaker_listener", num_episodes=6_000, num_seeds=8, **quiet)
+    ends = {row["seed"]: row["team/good"] for row in run.rows()}
+    assert len(ends) == 8
+    assert min(ends.values()) > -26
+
+
 def test_independent_critics_do_not_learn_to_talk(quiet):
     run = train(preset="tuned-speaker", algorithm="ddpg", num_episodes=12_000, **quiet)
     assert -40 < last(run, "team/good") < -24, "near the centroid, and no nearer"
