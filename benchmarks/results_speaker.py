@@ -74,5 +74,6 @@ goal makes it positive. The authors' own code was run by `benchmarks/authors.py`
 
 {table}
 For two samples of one population, shares of mute seeds as different as those of the authors' code and of ours in its own order,
-minibatches and weights have the chance {chance} (Fisher's exact test, both sides).
+minibatches and weights have the chance {chance} (Fisher's exact test, both sides). So our code does what theirs does, and what
+keeps speakers mute is the initial weights, not the order of updates.
 """
