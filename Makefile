@@ -42,19 +42,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-$(VENV)-bench/ready: benchmarks/requirements.txt
-	test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
-	touch $@
-
-$(VENV)-agile/ready: benchmarks/requirements-agile.txt
-	test -x $(VENV)-agile/bin/python || $(PYTHON) -m venv $(VENV)-agile
-	$(VENV)-agile/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-agile.txt
-	touch $@
-
-$(VENV)-authors/ready: benchmarks/requirements-authors.txt
-	test -x $(VENV)-authors/bin/python || $(PYTHON) -m venv $(VENV)-authors
-	$(VENV)-authors/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-authors.txt
+$(VENV)-%/ready: benchmarks/requirements-%.txt  # environments of the programs that we compare with
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 clean:

@@ -256,9 +256,9 @@ of this, and so the preset, is with Glorot's weights.
 
 Authors' settings: {solved}. The same with Glorot's weights: {solved_glorot}.
 Tuned preset: {solved_tuned}. Above −28.6 the listener has learnt something from the speaker (going
-to the centroid without a word gives −28.6); two words for three goals give about −22; the optimum is about −14.4. Independent
-critics get that far on {ddpg}. The tuned preset takes four small steps (256
-transitions, step size 0.001) where the authors take one large one.
+to the centroid without a word gives −28.6); two words for three goals give about −22; the optimum is about −14.4. With
+independent critics {ddpg} get such a half of a language. The tuned preset takes four small steps (256 transitions, step
+size 0.001) where the authors take one large one.
 
 ![simple_speaker_listener](results/speaker.png)
 
