@@ -117,6 +117,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--episodes", type=int, default=6000)
     options = parser.parse_args()
+    for folder, inside in ((options.maddpg, "experiments/train.py"), (options.worlds, "multiagent/environment.py")):
+        if not Path(folder, inside).exists():
+            parser.error(f"{folder} has no {inside}: give the path of a clone.")
     jobs = [(options.maddpg, options.worlds, seed, options.episodes) for seed in range(options.seeds)]
     with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
         pool.starmap(train_one, jobs, chunksize=1)

@@ -1,6 +1,7 @@
 """Figures hold the numbers of their runs, whatever the runs lack."""
 
 import math
+from itertools import pairwise
 
 import matplotlib
 import numpy as np
@@ -66,6 +67,19 @@ def test_learning_curve_shows_teams_and_the_worlds_figures(tmp_path, drawn):
     np.testing.assert_allclose(line.get_xydata(), [(200, 1), (400, 3), (600, 5), (800, 7)])
     assert caught.get_ylim() == (-0.03, 1.03)
     assert touches.get_ylim() != (-0.03, 1.03)
+
+
+@pytest.mark.parametrize("scale", [1, 15, 40, 120, 750])
+def test_labels_of_episodes_do_not_run_into_each_other(tmp_path, drawn, scale):
+    rows = [row | {"episode": scale * row["episode"]} for row in rows_of(metrics=("distance", "final_distance", "success"))]
+    plots.learning_curve(rows, tmp_path / "run.png")
+    drawn[0].draw_without_rendering()  # positions at the figure's own resolution
+    for axes in drawn[0].axes:
+        low, high = axes.get_xlim()
+        shown = [label.get_window_extent() for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
+        assert len(shown) > 1
+        assert all(a.x1 + 4 < b.x0 for a, b in pairwise(shown))
+        assert shown[-1].x1 <= drawn[0].bbox.x1
 
 
 def test_one_seed_has_no_band_and_one_report_is_a_dot(tmp_path, drawn):

@@ -58,6 +58,7 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
         for i, name in enumerate(figures):
             axes = figure.add_subplot(grid[i % down, 2 + i // down])
             _draw_run(axes, rows, name, _colours([name], default=INK)[0], seeds=True)
+            axes.xaxis.get_major_locator().set_params(nbins=3)  # by itself it takes labels for narrower than 12,500 is
             axes.set(title=_axis(name), xlabel="episodes" if i % down == down - 1 or name == figures[-1] else "")
             if axes.dataLim.y0 >= 0 and axes.dataLim.y1 <= 1:  # shares and rates: show how much of the whole they are
                 axes.set_ylim(-0.03, 1.03)
@@ -117,7 +118,7 @@ def _draw_run(
     lone = "o" if average.size == 1 else ""
     axes.plot(episodes, average, line, marker=lone, markersize=3.5, linewidth=1.5, label=label, **style)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, nbins=4)
 
 
 def _colours(names: Sequence[str], default: Rgb | None = None) -> list[Rgb]:
