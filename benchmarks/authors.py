@@ -6,8 +6,8 @@ Neither is ours to ship: clone openai/maddpg and openai/multiagent-particle-envs
     .venv-authors/bin/python benchmarks/authors.py path/to/maddpg path/to/multiagent-particle-envs
 
 trains simple_speaker_listener for 6000 episodes on 32 seeds, two at a time, half an hour on two cores; finished seeds are kept
-as docs/results/speaker-authors/seed*.csv and are not run again. Their code runs unchanged; what it needs of TensorFlow 1 and
-gym 0.10 is stood in for below.
+as docs/results/speaker-authors/seed*.csv and are not run again. Their files are not touched; what they need of TensorFlow 1 and
+gym 0.10 is stood in for below, and one of their tests for placeholders is replaced. Seeds do not repeat to the bit.
 """
 
 import argparse

@@ -42,7 +42,7 @@ EXPERIMENTS = [
     Experiment("speaker-tuned", {"preset": "tuned-speaker"}, 10, "simple_speaker_listener, tuned preset"),
     Experiment("speaker-maddpg", AUTHORS | SPEAKER, 10, "simple_speaker_listener, MADDPG"),
     Experiment("spread-maddpg", AUTHORS | SPREAD, 10, "simple_spread, MADDPG"),
-    Experiment("speaker-glorot", AUTHORS | SPEAKER | GLOROT, 20, "simple_speaker_listener, MADDPG, Glorot's weights"),
+    Experiment("speaker-glorot", AUTHORS | SPEAKER | GLOROT, 20, "simple_speaker_listener, MADDPG, Glorot's weights, 60 000"),
     Experiment("spread-glorot", AUTHORS | SPREAD | GLOROT, 10, "simple_spread, MADDPG, Glorot's weights"),
     *(
         Experiment(f"{name.removeprefix('simple_')}-curve", {"scenario": name, "num_episodes": 15_000}, 2, name)
@@ -137,14 +137,14 @@ def report() -> None:
     spread = rows_of("spread-maddpg")
     figures = {
         "spread": {
-            "authors' settings": spread,
-            "with Glorot's weights": rows_of("spread-glorot"),
+            "authors' settings, He's weights": spread,
+            "authors' settings, Glorot's weights": rows_of("spread-glorot"),
             "tuned preset": rows_of("spread-tuned"),
             "authors' code": published,
         },
         "speaker": {
-            "authors' settings": rows_of("speaker-maddpg"),
-            "with Glorot's weights": rows_of("speaker-glorot"),
+            "authors' settings, He's weights": rows_of("speaker-maddpg"),
+            "authors' settings, Glorot's weights": rows_of("speaker-glorot"),
             "tuned preset": rows_of("speaker-tuned"),
             "independent DDPG": rows_of("speaker-ddpg"),
         },
@@ -155,13 +155,13 @@ def report() -> None:
         if experiment.name.endswith("-curve") and (rows := rows_of(experiment.name)):
             plots.learning_curve(rows, TABLES / f"{experiment.name}.png", title=f"{experiment.title} (mpe2), MADDPG")
     table = [
-        line("simple_spread, MADDPG, 60 000 episodes", "spread-maddpg", "−136 … −145 (ten runs)"),
-        line("simple_spread, MADDPG, at 20 000", "spread-maddpg", "−158.7 (one run)", 20_000),
+        line("simple_spread, MADDPG, He's weights, 60 000", "spread-maddpg", "−136 … −145 (ten runs)"),
+        line("simple_spread, MADDPG, He's weights, at 20 000", "spread-maddpg", "−158.7 (one run)", 20_000),
         line("simple_spread, MADDPG, Glorot's weights, 60 000", "spread-glorot", "−136 … −145 (ten runs)"),
         line("simple_spread, MADDPG, Glorot's weights, at 20 000", "spread-glorot", "−158.7 (one run)", 20_000),
         line("simple_spread, tuned preset, 25 000 episodes", "spread-tuned", "–"),
-        line("simple_speaker_listener, MADDPG, 60 000", "speaker-maddpg", "mean −20, solved ones −15 … −16"),
-        line("simple_speaker_listener, MADDPG, Glorot's weights", "speaker-glorot", "the same"),
+        line("simple_speaker_listener, MADDPG, He's weights, 60 000", "speaker-maddpg", "mean −20, solved ones −15 … −16"),
+        line("simple_speaker_listener, MADDPG, Glorot's weights, 60 000", "speaker-glorot", "the same"),
         line("simple_speaker_listener, tuned preset, 25 000", "speaker-tuned", "–"),
         line("simple_speaker_listener, independent DDPG, 60 000", "speaker-ddpg", "≈ −29"),
     ]
@@ -254,7 +254,7 @@ of this, and so the preset, is with Glorot's weights.
 
 ## Cooperative communication
 
-Authors' settings: {solved}. The same with Glorot's weights: {solved_glorot}.
+Authors' settings with He's weights: {solved}. With Glorot's, as in their code: {solved_glorot}.
 Tuned preset: {solved_tuned}. Above −28.6 the listener has learnt something from the speaker (going
 to the centroid without a word gives −28.6); two words for three goals give about −22; the optimum is about −14.4. With
 independent critics {ddpg} get such a half of a language. The tuned preset takes four small steps (256 transitions, step
