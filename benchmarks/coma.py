@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from counterpoint import config as configs
-from counterpoint import random
-from counterpoint.loop import compile_advance, compile_begin
-from counterpoint.program import build, prepare_jax, resolve
-from counterpoint.tables import markdown_table
+from counterpoint.core import prng
+from counterpoint.runs.tables import markdown_table
+from counterpoint.training.loop import compile_advance, compile_begin
+from counterpoint.training.program import build, prepare_jax, resolve
 
 EPYMARL = 1060
 NEVER = 10**7
@@ -36,7 +36,7 @@ def steps_per_second(settings: dict[str, Any], seconds: float = 2.0, repeats: in
     forever = {"num_episodes": NEVER, "report_every": NEVER, "save_rate": NEVER}
     program = build(resolve(configs.override(start, **(own | forever))))
     schedule = program.schedule
-    loop = compile_begin(program)(jax.vmap(random.key)(jnp.arange(program.num_seeds, dtype=jnp.uint32)))
+    loop = compile_begin(program)(jax.vmap(prng.key)(jnp.arange(program.num_seeds, dtype=jnp.uint32)))
     advance = compile_advance(program, learn=True)
     loop = jax.block_until_ready(advance(loop, 2, False))
     iterations, best = 4, 0.0

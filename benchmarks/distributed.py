@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from counterpoint import config as configs
-from counterpoint import random
-from counterpoint.coded import learner, rays
-from counterpoint.coded.engine import Controller, Distribution, work_of
-from counterpoint.program import build, resolve
-from counterpoint.tables import markdown_table
+from counterpoint.coded import learner, ray_transport
+from counterpoint.coded.controller import Controller, Distribution, work_of
+from counterpoint.core import prng
+from counterpoint.runs.tables import markdown_table
+from counterpoint.training.program import build, resolve
 
 SIZES = ((2, 2), (4, 4), (8, 8), (8, 15))
 SCHEMES = ("uncoded", "backup", "mds")
@@ -30,7 +30,7 @@ def measure(agents: int, learners: int) -> list[list[object]]:
     program = build(resolve(configs.override(configs.Config(), **settings)))
     work = work_of(program.algo, program.memory, 0.0)
     learner.compiled(work)
-    state, key = jax.jit(program.algo.init)(random.key(0)), random.key(1)
+    state, key = jax.jit(program.algo.init)(prng.key(0)), prng.key(1)
     batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), work.example.batch)
     central = jax.jit(program.algo.update)
     jax.block_until_ready(central(state, batch, key))
@@ -40,7 +40,9 @@ def measure(agents: int, learners: int) -> list[list[object]]:
         jax.block_until_ready(central(state, batch, key))
         times.append(time.perf_counter() - began)
     alone = statistics.median(times)
-    update = Controller(program.algo, work, Distribution(learners=learners, patience=300.0), rays.RayTransport(work, learners))
+    update = Controller(
+        program.algo, work, Distribution(learners=learners, patience=300.0), ray_transport.RayTransport(work, learners)
+    )
     rows: list[list[object]] = []
     for scheme in SCHEMES:
         update.change(scheme, "", learners)

@@ -13,7 +13,7 @@ from pathlib import Path
 import probe
 
 import counterpoint
-from counterpoint.tables import markdown_table
+from counterpoint.runs.tables import markdown_table
 
 ENV = "mpe2.simple_spread_v3:parallel_env"
 BARE = """

@@ -19,7 +19,8 @@ import results_coma
 import results_hosted
 import results_speaker
 
-from counterpoint import plots, stats, tables
+from counterpoint.runs import stats, tables
+from counterpoint.viz import plots
 
 RUNS, TABLES = Path("results"), Path("docs/results")
 
@@ -57,7 +58,7 @@ EXPERIMENTS = [
 def train_one(experiment: str, seed: int) -> None:
     """One seed, from its last checkpoint if there is one, on one core."""
     from counterpoint import config as configs
-    from counterpoint.experiment import resume, train
+    from counterpoint.training.train import resume, train
 
     chosen = next(e for e in EXPERIMENTS if e.name == experiment)
     table = TABLES / experiment / f"seed{seed}.csv"

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint import plots, tables
+from counterpoint.runs import tables
+from counterpoint.viz import plots
 
 Rows = list[dict[str, Any]]
 

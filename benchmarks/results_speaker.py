@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
-from counterpoint import tables
 from counterpoint.envs.mpe.speaker_listener import COLOURS, SPEAKER
-from counterpoint.runs import Run
+from counterpoint.runs import tables
+from counterpoint.runs.folder import Run
 
 Rows = list[dict[str, Any]]
 

@@ -21,11 +21,11 @@ import probe
 
 import counterpoint
 from counterpoint import config as configs
-from counterpoint import random
-from counterpoint.loop import Program, compile_advance, compile_begin
-from counterpoint.program import build, prepare_jax, resolve
-from counterpoint.tables import markdown_table
-from counterpoint.types import Spec
+from counterpoint.core import prng
+from counterpoint.core.types import Spec
+from counterpoint.runs.tables import markdown_table
+from counterpoint.training.loop import Program, compile_advance, compile_begin
+from counterpoint.training.program import build, prepare_jax, resolve
 
 NEVER = 10**7
 """Episodes: more than any measurement reaches, so that nothing is reported or saved."""
@@ -51,7 +51,7 @@ class Trainer:
         self.program = build(config)
         self._every = config.training.update_every
         seeds = jnp.arange(self.program.num_seeds, dtype=jnp.uint32)
-        self._loop = compile_begin(self.program)(jax.vmap(random.key)(seeds))
+        self._loop = compile_begin(self.program)(jax.vmap(prng.key)(seeds))
         self._phases = {learn: compile_advance(self.program, learn) for learn in (False, True)}
         self.seconds(False, -(-fill // self._every))
         self.seconds(True, 1)

@@ -16,12 +16,12 @@ import numpy as np
 import probe
 from mpe2 import simple_spread_v3
 
-from counterpoint import random
 from counterpoint.algos.base import Algorithm
+from counterpoint.core import prng
+from counterpoint.core.types import Env
 from counterpoint.envs import make
-from counterpoint.rollout import Worlds, advance, start
-from counterpoint.tables import markdown_table
-from counterpoint.types import Env
+from counterpoint.runs.tables import markdown_table
+from counterpoint.training.rollout import Worlds, advance, start
 
 REPEATS = 5
 STEPS = {1: (100_000, 15_000), 16: (40_000, 4_000), 256: (4_000, 200), 4096: (250, 25)}
@@ -52,7 +52,7 @@ class Ours(NamedTuple):
 
     def seconds(self) -> float:
         began = time.perf_counter()
-        jax.block_until_ready(self.run(self.worlds, random.key(2)))
+        jax.block_until_ready(self.run(self.worlds, prng.key(2)))
         return time.perf_counter() - began
 
 
@@ -68,9 +68,9 @@ def ours(agents: int, width: int, steps: int) -> Ours:
     def run(worlds, key):
         return jax.lax.scan(proceed, (worlds, jnp.zeros(()), key), jnp.arange(steps))[0][:2]
 
-    worlds = start(env, policy, random.key(0), width)
+    worlds = start(env, policy, prng.key(0), width)
     began = time.perf_counter()
-    compiled = jax.jit(run).lower(worlds, random.key(1)).compile()
+    compiled = jax.jit(run).lower(worlds, prng.key(1)).compile()
     return Ours(compiled, worlds, time.perf_counter() - began)
 
 

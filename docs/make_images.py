@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from counterpoint import random
+from counterpoint.core import prng
+from counterpoint.core.picture import Picture
 from counterpoint.envs import make
 from counterpoint.envs.mpe.scenario import Scenario
-from counterpoint.picture import Picture
-from counterpoint.render import save
+from counterpoint.viz.render import save
 
 IMAGES = Path(__file__).parent / "images"
 WORLDS = (
@@ -33,7 +33,7 @@ def episodes(world: Scenario, seed: int, count: int) -> list[list[Picture]]:
     """Whole episodes of random choices."""
     reset, step = jax.jit(world.reset), jax.jit(world.step)
     drawn = []
-    for key in jax.random.split(random.key(seed), count):
+    for key in jax.random.split(prng.key(seed), count):
         state, _ = reset(key)
         pictures = [world.draw(state)]
         for t in range(world.max_steps):

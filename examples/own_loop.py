@@ -4,7 +4,7 @@ import sys
 
 import counterpoint
 from counterpoint.algos import maddpg
-from counterpoint.trainers import AgentTrainer, Model, Settings
+from counterpoint.trainers.agent import AgentTrainer, Model, Settings
 
 if __name__ == "__main__":
     num_episodes, save_rate = int(sys.argv[1]) if sys.argv[1:] else 5_000, 500

@@ -1,7 +1,7 @@
 """Film the team that `train.py` trained."""
 
 import counterpoint
-from counterpoint import render
+from counterpoint.viz import render
 
 if __name__ == "__main__":
     team = counterpoint.load("runs/example")

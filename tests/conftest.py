@@ -26,7 +26,7 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
 
 install_import_hook("counterpoint", "conftest.check")
 
-from counterpoint.types import Env  # noqa: E402 — the hook comes first
+from counterpoint.core.types import Env  # noqa: E402 — the hook comes first
 
 runtime_checkable(Env)  # beartype asks isinstance; the package itself never does
 

@@ -321,7 +321,7 @@ def _module(name: str, *classes: type, **named: type) -> ModuleType:
 
 def endless_build() -> Any:
     """A factory as a user would write it, around the fake."""
-    from counterpoint import unity
+    from counterpoint.external import unity
 
     sys.modules.update(fake_mlagents())
     MLAgentsEnvironment.builds["Builds/Endless"] = Endless()

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from counterpoint.picture import Picture
-from counterpoint.types import ActionSpace, Box, Discrete, Spec, Step
+from counterpoint.core.picture import Picture
+from counterpoint.core.types import ActionSpace, Box, Discrete, Spec, Step
 
 COIN = Discrete((2,))
 

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint import cli, commands, listings, reproduce, schemes
 from counterpoint import config as configs
+from counterpoint.cli import commands, listings
+from counterpoint.cli import main as cli
 from counterpoint.envs import WORLDS, make
-from counterpoint.replay import row_size
+from counterpoint.studies import plan as schemes
+from counterpoint.studies import reproduce
+from counterpoint.training.replay import row_size
 
 ROOT = Path(__file__).parent.parent
 ADRS = sorted(ROOT.glob("docs/adr/*.md"))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import counterpoint
-from counterpoint import experiment, trainers
+from counterpoint.trainers import agent as trainers
+from counterpoint.training import train as experiment
 from tiny import TINY
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

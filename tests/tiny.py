@@ -13,7 +13,7 @@ os.environ["XDG_CACHE_HOME"] = str(SESSION / "cache")
 import jax  # noqa: E402 — the cache comes first
 
 import counterpoint  # noqa: E402
-from counterpoint.runs import Run  # noqa: E402
+from counterpoint.runs.folder import Run  # noqa: E402
 
 jax.devices()  # both of them, before a run of one device settles for one
 

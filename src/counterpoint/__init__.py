@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterpoint.envs import make as make
-    from counterpoint.experiment import resume as resume
-    from counterpoint.experiment import train as train
-    from counterpoint.exports import export as export
-    from counterpoint.policy import load as load
-    from counterpoint.zoo import to_pettingzoo as to_pettingzoo
+    from counterpoint.external.pettingzoo import to_pettingzoo as to_pettingzoo
+    from counterpoint.policies.export import export as export
+    from counterpoint.policies.policy import load as load
+    from counterpoint.training.train import resume as resume
+    from counterpoint.training.train import train as train
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "train": "counterpoint.experiment",
-    "resume": "counterpoint.experiment",
-    "export": "counterpoint.exports",
-    "load": "counterpoint.policy",
+    "train": "counterpoint.training.train",
+    "resume": "counterpoint.training.train",
+    "export": "counterpoint.policies.export",
+    "load": "counterpoint.policies.policy",
     "make": "counterpoint.envs",
-    "to_pettingzoo": "counterpoint.zoo",
+    "to_pettingzoo": "counterpoint.external.pettingzoo",
 }
 
 

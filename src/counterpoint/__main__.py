@@ -1,6 +1,6 @@
 """`python -m counterpoint` is the command line."""
 
-from counterpoint.cli import main
+from counterpoint.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,10 +15,10 @@ import numpy as np
 import tyro
 
 from counterpoint.algos import coma, maddpg
-from counterpoint.coded.engine import Distribution
+from counterpoint.coded.controller import Distribution
+from counterpoint.core.errors import UsageError
+from counterpoint.core.types import Box, Env, Spec
 from counterpoint.envs import WORLDS, make
-from counterpoint.errors import UsageError
-from counterpoint.types import Box, Env, Spec
 
 Policy = Annotated[
     Literal["maddpg", "ddpg", ""], tyro.conf.arg(metavar="{maddpg,ddpg}", help_behavior_hint="(default: as --algorithm)")
@@ -90,7 +90,7 @@ class World:
 
     def _open(self) -> Env:
         """The environment from elsewhere."""
-        from counterpoint.hosted import open_world
+        from counterpoint.training.hosted import open_world
 
         if self.num_agents or self.num_adversaries > 0:
             raise UsageError("--num-agents and --num-adversaries are for scenarios: give the size of --env by --scenario-args.")
@@ -375,7 +375,7 @@ def _from_python(changes: dict[str, Any]) -> dict[str, Any]:
     """Settings that Python gives as objects, in the words of the command line."""
     plain = dict(changes)
     if callable(plain.get("env")):
-        from counterpoint.foreign import address
+        from counterpoint.external.adapters import address
 
         plain["env"] = address(plain["env"])
     if isinstance(plain.get("teams"), dict):

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint import random
-from counterpoint.actions import heads_of
 from counterpoint.algos import coma
-from counterpoint.nets import Layer
-from counterpoint.ops import Moments
-from counterpoint.replay import on_policy
-from counterpoint.rollout import rollout, start
-from counterpoint.types import Discrete, Transition
+from counterpoint.core import prng
+from counterpoint.core.actions import heads_of
+from counterpoint.core.nets import Layer
+from counterpoint.core.ops import Moments
+from counterpoint.core.types import Discrete, Transition
+from counterpoint.training.replay import on_policy
+from counterpoint.training.rollout import rollout, start
 from probes import COIN, Delayed, Matching, Probe, Relay, TwoHeads, side, spec_of
 
 QUICK = coma.Config(num_units=32, num_layers=1, lr=1e-2, critic_lr=1e-2, epsilon_start=0.1, epsilon_end=0.1)
@@ -65,10 +65,10 @@ def test_an_agent_that_cannot_change_its_fate_learns_nothing_from_it():
 def test_the_baseline_does_not_depend_on_the_agents_own_action():
     """What Q says of agent i changes with every other agent's action and every observation, never with i's own action."""
     spec = spec_of((2, 3, 2), (COIN, Discrete((3,)), COIN))
-    agents = jax.jit(lambda key: coma.init(QUICK, problem_of(spec), key))(random.key(1))
+    agents = jax.jit(lambda key: coma.init(QUICK, problem_of(spec), key))(prng.key(1))
     values = jax.jit(lambda obs, action: coma.critic_values(spec, one(agents.critic), obs, action))
-    obs = jax.random.normal(random.key(2), (4, 3, 3)) * spec.obs_mask[None]
-    action = jax.random.uniform(random.key(3), (4, 3, 3)) * spec.act_mask[None]
+    obs = jax.random.normal(prng.key(2), (4, 3, 3)) * spec.obs_mask[None]
+    action = jax.random.uniform(prng.key(3), (4, 3, 3)) * spec.act_mask[None]
     q = values(obs, action)
     for j in range(3):
         by_action = values(obs, action.at[:, j, 0].add(1.0))
@@ -191,9 +191,9 @@ def played(env, config, length, seed=0, num_envs=3):
         worlds, _, _ = rollout(env, algo, agents, start(env, algo, key, num_envs), key, 2, jnp.int32(0))
         return agents, rollout(env, algo, agents, worlds, jax.random.fold_in(key, 1), length, jnp.int32(0))[1]
 
-    agents, steps = jax.jit(run)(random.key(seed))
+    agents, steps = jax.jit(run)(prng.key(seed))
     memory = on_policy(jax.eval_shape(lambda: steps))
-    return algo, agents, steps, memory.sample(memory.add(memory.init(), steps), random.key(0))
+    return algo, agents, steps, memory.sample(memory.add(memory.init(), steps), prng.key(0))
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -224,14 +224,14 @@ def test_padding_and_finished_agents_teach_nothing(config):
     assert not over[..., 2].any()
     lies = batch._replace(action=jnp.where(over[..., None], 1 - batch.action, batch.action))
     update = jax.jit(algo.update)
-    honest, figures = update(agents, batch, random.key(5))
-    told, _ = update(agents, lies, random.key(5))
+    honest, figures = update(agents, batch, prng.key(5))
+    told, _ = update(agents, lies, prng.key(5))
     jax.tree.map(np.testing.assert_array_equal, honest.actor, told.actor)
     jax.tree.map(np.testing.assert_array_equal, honest.critic, told.critic)
     assert set(figures) == set(coma.METRICS)
     assert not np.array_equal(honest.actor.body[0].weight, agents.actor.body[0].weight)
     finished = batch._replace(alive=batch.alive.at[..., 0].set(False))
-    idle = update(agents, finished, random.key(5))[0]
+    idle = update(agents, finished, prng.key(5))[0]
     for before, after in zip(jax.tree.leaves(agents.actor), jax.tree.leaves(idle.actor), strict=True):
         np.testing.assert_array_equal(before[0], after[0], err_msg="an agent that never played does not learn")
         assert after.shape[0] == 3
@@ -253,7 +253,7 @@ def train(env, config=QUICK, iterations=200, length=4, seed=0):
         loop = algo.init(key_init), start(env, algo, key_start, 16)
         return jax.lax.scan(iteration, loop, jax.random.split(key_loop, iterations))[0][0]
 
-    return algo, run(random.key(seed))
+    return algo, run(prng.key(seed))
 
 
 class Penalty(Probe):

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint import random
-from counterpoint.actions import to_world
 from counterpoint.algos import maddpg
-from counterpoint.replay import uniform
-from counterpoint.rollout import rollout, start
+from counterpoint.core import prng
+from counterpoint.core.actions import to_world
+from counterpoint.training.replay import uniform
+from counterpoint.training.rollout import rollout, start
 from probes import Choosing, Delayed, Matching, Probe, Reading, Steering, TwoHeads, Xor
 
 NUM_ENVS, NUM_STEPS, BATCH, CAPACITY = 16, 4, 64, 64 * 512
@@ -47,7 +47,7 @@ def train(env, config=QUICK, iterations=300, sees=None, seed=0):
         (agents, _, _), _ = jax.lax.scan(iteration, loop, jax.random.split(key_loop, iterations))
         return agents
 
-    return run(random.key(seed))
+    return run(prng.key(seed))
 
 
 def q_of(agents, obs, action, i=0):
@@ -105,7 +105,7 @@ def test_the_choice_follows_what_is_seen():
 def test_two_agents_agree_on_a_parity_only_one_of_them_can_see():
     env = Xor()
     agents = train(env, iterations=1000)
-    obs = np.stack([env.observe(env.reset(random.key(0))[0]._replace(cue=jnp.float32(cue))) for cue in (-1, 1)])
+    obs = np.stack([env.observe(env.reset(prng.key(0))[0]._replace(cue=jnp.float32(cue))) for cue in (-1, 1)])
     action = greedy(env, agents, obs)
     side = action[..., 1] - action[..., 0]
     paid = np.array([-1.0, 1.0]) * side[:, 0] * side[:, 1]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from counterpoint import random
-from counterpoint.actions import Heads, heads_of
 from counterpoint.algos import maddpg
-from counterpoint.nets import Layer
-from counterpoint.replay import uniform
-from counterpoint.types import Box, Discrete, Transition
+from counterpoint.core import prng
+from counterpoint.core.actions import Heads, heads_of
+from counterpoint.core.nets import Layer
+from counterpoint.core.types import Box, Discrete, Transition
+from counterpoint.training.replay import uniform
 from probes import spec_of
 
 either = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "jit"])
@@ -166,7 +166,7 @@ def random_batch(spec, seed, size=16):
 def learner(config, spec, sees):
     """Fresh agents and the compiled update."""
     algo = maddpg.make(config, spec, sees)
-    agents = jax.jit(algo.init, compiler_options=QUICKLY)(random.key(0))
+    agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0))
     return agents, jax.jit(algo.update, compiler_options=QUICKLY)
 
 
@@ -179,7 +179,7 @@ def team(request):
 def test_what_is_padded_or_unseen_stays_exactly_zero(team):
     agents = team.agents
     for seed in range(100):
-        agents, _ = team.update(agents, random_batch(UNEQUAL, seed), random.key(seed))
+        agents, _ = team.update(agents, random_batch(UNEQUAL, seed), prng.key(seed))
     obs, act = UNEQUAL.obs_mask, UNEQUAL.act_mask
     seen = maddpg.visible(UNEQUAL, team.sees) > 0
     for which in (agents, agents.actor_opt[0].mu, agents.actor_opt[0].nu):
@@ -195,7 +195,7 @@ def test_what_is_padded_or_unseen_stays_exactly_zero(team):
 
 
 def test_an_accelerator_takes_all_agents_at_once_to_the_same_end(team, monkeypatch):
-    batch, key = random_batch(UNEQUAL, 0), random.key(0)
+    batch, key = random_batch(UNEQUAL, 0), prng.key(0)
     looped, figures = team.update(team.agents, batch, key)
     assert "while" in team.update.lower(team.agents, batch, key).as_text()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -215,7 +215,7 @@ def disturbed(batch, j):
 
 def test_a_critic_learns_from_those_it_sees_and_nobody_else(team):
     """Changing agent j's experience and networks leaves agent i bit for bit the same exactly if i does not see j."""
-    batch, key = random_batch(UNEQUAL, 0), random.key(0)
+    batch, key = random_batch(UNEQUAL, 0), prng.key(0)
     base, _ = team.update(team.agents, batch, key)
     for j in range(3):
         strange = jax.tree.map(lambda leaf, j=j: leaf.at[j].multiply(2).astype(leaf.dtype), team.agents)
@@ -263,8 +263,8 @@ def test_a_wider_stranger_changes_nothing(monkeypatch):
             small, large = getattr(batch, name), getattr(full, name)
             large[:, :3] = 0
             large[(slice(None), slice(0, 3), *map(slice, small.shape[2:]))] = small
-        few, _ = update_few(few, batch, random.key(seed))
-        many, _ = update_many(many, full, random.key(seed))
+        few, _ = update_few(few, batch, prng.key(seed))
+        many, _ = update_many(many, full, prng.key(seed))
     expected = jax.tree.map(embed, few, many)
     for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a[:3], b[:3], atol=2e-6)
@@ -283,7 +283,7 @@ def test_one_agent_needs_no_axis_for_its_own_minibatch(order):
         batch = memory.sample(memory.init(), key)
         return agents, algo.update(agents, batch, key)
 
-    before, (after, metrics) = jax.eval_shape(once, random.key(0))
+    before, (after, metrics) = jax.eval_shape(once, prng.key(0))
     assert jax.tree.map(lambda leaf: leaf.shape, before) == jax.tree.map(lambda leaf: leaf.shape, after)
     assert {leaf.shape for leaf in metrics.values()} == {(1,)}
 
@@ -301,12 +301,12 @@ def acting():
             SMALL, noise=noise, noise_start=0.3, noise_end=0.1, noise_steps=100, world_action="one-hot"
         )
         algo = maddpg.make(config, UNEQUAL, EVERYBODY)
-        agents = jax.jit(algo.init, compiler_options=QUICKLY)(random.key(0))
+        agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0))
         act = jax.jit(algo.act, compiler_options=QUICKLY)
         carry = jax.tree.map(lambda leaf: jnp.zeros((512, *leaf.shape)), algo.begin())
         actions = []
         for t in range(60):
-            action, carry = act(agents, carry, obs, jax.random.fold_in(random.key(1), t), jnp.int32(0 if t < 59 else 10_000))
+            action, carry = act(agents, carry, obs, jax.random.fold_in(prng.key(1), t), jnp.int32(0 if t < 59 else 10_000))
             actions.append(np.asarray(action))
         result[noise] = np.stack(actions)
     return result
@@ -343,7 +343,7 @@ def test_greedy_is_the_policy_without_noise():
         agents = with_soft.init(key)
         return maddpg.policy_outputs(agents, obs), with_soft.greedy(agents, (), obs)[0], with_hard.greedy(agents, (), obs)[0]
 
-    outputs, soft, hard = map(np.asarray, run(random.key(0)))
+    outputs, soft, hard = map(np.asarray, run(prng.key(0)))
     weight = np.exp(outputs[:, 2, :4])
     np.testing.assert_allclose(soft[:, 2, :4], weight / weight.sum(-1, keepdims=True), atol=1e-6)
     np.testing.assert_array_equal(hard[:, 2, :4], np.eye(4)[outputs[:, 2, :4].argmax(-1)])

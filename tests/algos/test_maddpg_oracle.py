@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint import random
-from counterpoint.actions import heads_of
 from counterpoint.algos import maddpg
+from counterpoint.core import prng
+from counterpoint.core.actions import heads_of
+from counterpoint.core.types import Box, Discrete, Spec, Transition
 from counterpoint.envs import make
-from counterpoint.types import Box, Discrete, Spec, Transition
 from probes import spec_of
 
 BATCH = 24
@@ -226,7 +226,7 @@ def random_batch(spec: Spec, seed, shape, dtype, all_alive):
 
 def started(config, spec, sees, dtype):
     """Agents with random networks (zero where padded or unseen), targets unlike them, and optimisers at rest."""
-    shapes = jax.eval_shape(lambda: maddpg.init(config, maddpg.Problem(spec, heads_of(spec), sees, None), random.key(0)))
+    shapes = jax.eval_shape(lambda: maddpg.init(config, maddpg.Problem(spec, heads_of(spec), sees, None), prng.key(0)))
     rng = np.random.default_rng(7)
     seen = np.zeros((spec.num_agents, shapes.critic[0].weight.shape[1]))
     for i in range(spec.num_agents):
@@ -302,7 +302,7 @@ def both(case, num_updates, dtype):
     for seed in range(num_updates):
         batch = random_batch(spec, seed, (n, BATCH) if per_agent else (BATCH,), dtype, all_alive)
         parts = [jax.tree.map(lambda leaf, i=i: leaf[i], batch) if per_agent else batch for i in range(n)]
-        key = random.key(100 + seed)
+        key = prng.key(100 + seed)
         agents, metrics = update(agents, batch, key)
         team, losses = learn(config, spec, sees, team, [unpad_batch(spec, p) for p in parts], *noise_of(spec, key, BATCH))
         yield spec, sees, agents, metrics, team, losses

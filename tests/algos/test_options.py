@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from counterpoint import config as configs
-from counterpoint import random
-from counterpoint.actions import heads_of
 from counterpoint.algos import maddpg
 from counterpoint.algos.base import TD_ERRORS
-from counterpoint.errors import UsageError
-from counterpoint.loop import compile_advance, compile_begin
-from counterpoint.ops import Moments, add_moments
-from counterpoint.program import build
-from counterpoint.replay import prioritised, uniform
-from counterpoint.rollout import rollout, start
-from counterpoint.types import Box, Discrete, Transition
+from counterpoint.core import prng
+from counterpoint.core.actions import heads_of
+from counterpoint.core.errors import UsageError
+from counterpoint.core.ops import Moments, add_moments
+from counterpoint.core.types import Box, Discrete, Transition
+from counterpoint.training.loop import compile_advance, compile_begin
+from counterpoint.training.program import build
+from counterpoint.training.replay import prioritised, uniform
+from counterpoint.training.rollout import rollout, start
 from probes import Matching, Reading, Steering, spec_of
 
 FAST = {"xla_backend_optimization_level": 0}
@@ -54,7 +54,7 @@ def train(env, config, iterations):
         return agents
 
     with jax.debug_nans(True):
-        return run(random.key(0)), algo
+        return run(prng.key(0)), algo
 
 
 CUES = jnp.array([[[1.0]], [[-1.0]]])
@@ -82,7 +82,7 @@ class Salary(Reading):
 def test_actors_and_critics_start_with_the_weights_asked_for(init, fans):
     """The first agent sees 3 numbers and its critic 9: all observations and actions."""
     algo = maddpg.make(dataclasses.replace(QUICK, init=init), SPEC, EVERYBODY)
-    agents = jax.jit(algo.init)(random.key(0))
+    agents = jax.jit(algo.init)(prng.key(0))
     for net, fan in zip((agents.actor, agents.critic), fans, strict=True):
         largest = np.max(np.abs(net[0].weight[0]))
         assert 0.9 * np.sqrt(6 / fan) < largest <= np.sqrt(6 / fan)
@@ -137,7 +137,7 @@ SMALL = maddpg.Config(num_units=8, num_layers=1, tau=0.5)
 @functools.cache
 def updater(config):
     algo = maddpg.make(config, SPEC, EVERYBODY)
-    return algo.init(random.key(0)), jax.jit(algo.update, compiler_options=FAST)
+    return algo.init(prng.key(0)), jax.jit(algo.update, compiler_options=FAST)
 
 
 def row(tree, i):
@@ -153,7 +153,7 @@ def test_one_after_another_the_second_agent_sees_what_the_first_became():
     target = {}
     for order in ("snapshot", "sequential"):
         agents, update = updater(dataclasses.replace(SMALL, order=order))
-        _, metrics = update(agents, batch, random.key(1))
+        _, metrics = update(agents, batch, prng.key(1))
         target[order] = np.asarray(metrics["td_target"])
     np.testing.assert_allclose(target["sequential"][0], target["snapshot"][0], rtol=1e-5)
     assert abs(target["sequential"][1] - target["snapshot"][1]) > 1e-4
@@ -163,7 +163,7 @@ def test_with_a_minibatch_each_an_agent_learns_from_its_own():
     agents, update = updater(dataclasses.replace(SMALL, minibatch="per-agent"))
     batch, other = random_batch((2, 16)), random_batch((2, 16), seed=1)
     mixed = jax.tree.map(lambda a, b: jnp.stack([a[0], b[1]]), batch, other)
-    (one, _), (two, _) = (update(agents, b, random.key(1)) for b in (batch, mixed))
+    (one, _), (two, _) = (update(agents, b, prng.key(1)) for b in (batch, mixed))
     assert same(row(one, 0), row(two, 0))
     assert not same(row(one, 1), row(two, 1))
 
@@ -172,15 +172,15 @@ def test_weights_scale_the_critics_loss_and_errors_come_back():
     """Equal weights, whatever their size, change nothing; a weight of nearly zero is as good as absence."""
     agents, update = updater(SMALL)
     batch = random_batch((16,))
-    plain, metrics = update(agents, batch, random.key(1))
+    plain, metrics = update(agents, batch, prng.key(1))
     assert TD_ERRORS not in metrics
     index = jnp.arange(16)
-    equal, metrics = update(agents, batch._replace(weight=jnp.full(16, 0.3), index=index), random.key(1))
+    equal, metrics = update(agents, batch._replace(weight=jnp.full(16, 0.3), index=index), prng.key(1))
     assert same(plain, equal)
     errors = metrics[TD_ERRORS]
     assert errors.shape == (16,)
     lone = jnp.full(16, 1e-12).at[3].set(2.0)
-    _, metrics = update(agents, batch._replace(weight=lone, index=index), random.key(1))
+    _, metrics = update(agents, batch._replace(weight=lone, index=index), prng.key(1))
     # The mean over both agents of |q − y| is what the memory hears; the loss is (q − y)² of the one sample, over 16.
     np.testing.assert_allclose(jnp.mean(jnp.sqrt(16 * metrics["critic_loss"])), errors[3], rtol=1e-4)
     np.testing.assert_allclose(metrics[TD_ERRORS], errors, rtol=1e-5)
@@ -191,7 +191,7 @@ def test_errors_of_own_minibatches_stay_apart_and_the_dead_have_none():
     batch = random_batch((2, 16))
     batch = batch._replace(alive=batch.alive.copy(), weight=jnp.ones((2, 16)), index=jnp.zeros((2, 16), jnp.int32))
     batch.alive[0, 5, 0] = False
-    _, metrics = update(agents, batch, random.key(1))
+    _, metrics = update(agents, batch, prng.key(1))
     errors = np.asarray(metrics[TD_ERRORS])
     assert errors.shape == (2, 16)
     assert errors[0, 5] == 0
@@ -201,7 +201,7 @@ def test_errors_of_own_minibatches_stay_apart_and_the_dead_have_none():
 def test_batch_norm_averages_follow_the_data_and_targets_follow_them():
     agents, update = updater(dataclasses.replace(SMALL, norm="batch"))
     batch = random_batch((16,))
-    after, _ = update(agents, batch, random.key(1))
+    after, _ = update(agents, batch, prng.key(1))
     product = np.asarray(batch.obs[:, 1] @ agents.actor[0].weight[1])
     np.testing.assert_allclose(after.actor[0].norm.mean[1], 0.1 * product.mean(0), atol=1e-5)
     np.testing.assert_allclose(after.actor[0].norm.variance[1], 0.9 + 0.1 * product.var(0), rtol=1e-4)
@@ -215,13 +215,13 @@ STEERING = Steering(max_steps=2, ends="truncated")
 def steering(**settings):
     config = dataclasses.replace(SMALL, **{"noise_start": 0.2, "noise_end": 0.1, "noise_steps": 100, **settings})
     algo = maddpg.make(config, STEERING.spec, np.ones((1, 1), bool))
-    return algo, algo.init(random.key(0))
+    return algo, algo.init(prng.key(0))
 
 
 def test_noise_decays_linearly_and_then_stays():
     algo, agents = steering(noise="gaussian")
     obs = jnp.zeros((50, 1, 1))  # zero input and zero biases: the action without noise is 0
-    at = {step: np.asarray(algo.act(agents, (), obs, random.key(2), jnp.int32(step))[0]) for step in (0, 50, 100, 9999)}
+    at = {step: np.asarray(algo.act(agents, (), obs, prng.key(2), jnp.int32(step))[0]) for step in (0, 50, 100, 9999)}
     assert np.std(at[0]) > 0.1
     np.testing.assert_allclose(at[50], 0.75 * at[0], rtol=1e-5)
     np.testing.assert_allclose(at[100], 0.5 * at[0], rtol=1e-5)
@@ -230,16 +230,16 @@ def test_noise_decays_linearly_and_then_stays():
 
 def test_ornstein_uhlenbeck_noise_lasts_through_an_episode_and_ends_with_it():
     algo, agents = steering(noise="ou")
-    worlds = start(STEERING, algo, random.key(3), 400)
+    worlds = start(STEERING, algo, prng.key(3), 400)
     np.testing.assert_array_equal(worlds.carry, 0.0)
     one = jax.jit(lambda worlds, key: rollout(STEERING, algo, agents, worlds, key, 1, jnp.int32(0)), compiler_options=FAST)
-    middle, _, _ = one(worlds, random.key(4))
+    middle, _, _ = one(worlds, prng.key(4))
     assert 0.4 < np.std(middle.carry) < 0.65  # √(1 − 0.85²) = 0.53
-    end, steps, _ = one(middle, random.key(5))
+    end, steps, _ = one(middle, prng.key(5))
     assert steps.done.all()
     np.testing.assert_array_equal(end.carry, 0.0)
     carry = middle.carry
-    _, following = algo.act(agents, carry, middle.obs, random.key(6), jnp.int32(0))
+    _, following = algo.act(agents, carry, middle.obs, prng.key(6), jnp.int32(0))
     shock = (np.asarray(following) - 0.85 * np.asarray(carry)) / np.sqrt(1 - 0.85**2)
     np.testing.assert_allclose(np.std(shock), 1.0, rtol=0.15)
     assert abs(np.mean(shock * carry)) < 0.1
@@ -249,8 +249,8 @@ def test_actions_reach_the_world_as_asked():
     env = Matching()
     for kind, is_whole in (("one-hot", True), ("soft", False)):
         algo = maddpg.make(dataclasses.replace(SMALL, world_action=kind), env.spec, np.ones((1, 1), bool))
-        agents, worlds = algo.init(random.key(0)), start(env, algo, random.key(1), 64)
-        action, _ = algo.act(agents, worlds.carry, worlds.obs, random.key(2), jnp.int32(0))
+        agents, worlds = algo.init(prng.key(0)), start(env, algo, prng.key(1), 64)
+        action, _ = algo.act(agents, worlds.carry, worlds.obs, prng.key(2), jnp.int32(0))
         np.testing.assert_allclose(action.sum(-1), 1.0, rtol=1e-5)
         assert np.isin(np.asarray(action), [0.0, 1.0]).all() == is_whole
         assert 0.2 < action[..., 0].mean() < 0.8
@@ -289,7 +289,7 @@ def test_options_work_together_in_the_loop(case):
     }
     config = configs.override(configs.Config(), **settings, **TOGETHER[case])
     program = build(config)
-    loop = compile_begin(program)(jax.vmap(random.key)(jnp.zeros(1, jnp.uint32)))
+    loop = compile_begin(program)(jax.vmap(prng.key)(jnp.zeros(1, jnp.uint32)))
     before = jax.device_get(loop.agents.actor)
     advance = compile_advance(program, True)
     # From the very first rollout, so that one program will do: 12 rounds wrap the ring.
@@ -318,7 +318,7 @@ def test_senseless_priorities_are_refused(name, value):
 def test_a_mixed_team_of_bodies_is_normalised_without_touching_padding():
     spec = spec_of((4, 2), (Discrete((3, 2)), Box(2, 0.0, 1.0)))
     problem = maddpg.Problem(spec, heads_of(spec), np.eye(2, dtype=bool), None)
-    agents = maddpg.init(dataclasses.replace(SMALL, norm="batch"), problem, random.key(0))
-    outputs = np.asarray(maddpg.policy_outputs(agents, jax.random.normal(random.key(1), (5, 2, 4)) * spec.obs_mask[None]))
+    agents = maddpg.init(dataclasses.replace(SMALL, norm="batch"), problem, prng.key(0))
+    outputs = np.asarray(maddpg.policy_outputs(agents, jax.random.normal(prng.key(1), (5, 2, 4)) * spec.obs_mask[None]))
     np.testing.assert_array_equal(outputs[:, 1, 2:], 0.0)
     np.testing.assert_array_equal(np.asarray(agents.actor[0].weight)[1, 2:], 0.0)

@@ -20,7 +20,7 @@ from counterpoint.coded.codes import (
     recoverable,
     recoverable_sets,
 )
-from counterpoint.errors import UsageError
+from counterpoint.core.errors import UsageError
 
 SIZES = ((1, 1), (1, 4), (2, 3), (3, 5), (5, 6), (5, 11), (7, 21), (8, 15), (10, 15), (32, 48), (100, 150))
 PAPER_SIZES = ((8, 15), (10, 15))

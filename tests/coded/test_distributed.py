@@ -9,17 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fake_learners import Died, Threads
 
 from counterpoint import config as configs
-from counterpoint import distributed, experiment
 from counterpoint.coded import learner as learners
-from counterpoint.coded.engine import DECODE_ERROR
-from counterpoint.coded.plan import read_recording
-from counterpoint.errors import UsageError
-from counterpoint.loop import compiled_pieces, stepped
-from counterpoint.program import build, resolve
-from counterpoint.runs import Run
+from counterpoint.coded.controller import DECODE_ERROR
+from counterpoint.coded.planner import read_recording
+from counterpoint.core.errors import UsageError
+from counterpoint.runs.folder import Run
+from counterpoint.training import learners as distributed
+from counterpoint.training import train as experiment
+from counterpoint.training.loop import compiled_pieces, stepped
+from counterpoint.training.program import build, resolve
+from fake_learners import Died, Threads
 from tiny import TINY
 
 OWN: dict[str, Any] = {"scenario": "simple_spread", "scenario_args": ("N=2",), "num_episodes": 48, "learners": 3}

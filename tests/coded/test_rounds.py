@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoint.coded.rounds import Round, Rows, fastest_first, is_linear, make_round
-from counterpoint.coded.simulate import parse_scheme
+from counterpoint.coded.simulator import parse_scheme
 
 SCHEMES = ("uncoded", "replication", "stream:3", "backup", "hedge:1.5", "mds", "ldpc", "cyclic:2", "systematic")
 

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import counterpoint.random
+import counterpoint.core.prng
+from counterpoint.core.types import Step
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.mpe.scenario import NUM_MOVES, Scenario, State
-from counterpoint.types import Step
 
 PARTICLE = [name for name, world in WORLDS.items() if issubclass(world, Scenario)]
 GOLDEN = Path(__file__).parent.parent / "golden"

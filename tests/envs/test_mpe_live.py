@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-import counterpoint.random
+import counterpoint.core.prng
+from counterpoint.core.types import Box
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.mpe.scenario import NUM_MOVES, Scenario, State
-from counterpoint.types import Box
 
 BOUND = 1e-12
 STEPS = 6

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental import checkify
 
-import counterpoint.random
+import counterpoint.core.prng
+from counterpoint.core.errors import UsageError
+from counterpoint.core.types import Step
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.mpe.scenario import Scenario, State
-from counterpoint.errors import UsageError
-from counterpoint.types import Step
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 """Compile options: nearly all the time here is compilation, and these make it a third."""

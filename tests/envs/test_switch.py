@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint import random
+from counterpoint.core import prng
+from counterpoint.core.errors import UsageError
+from counterpoint.core.picture import Circle, Polygon
+from counterpoint.core.types import Discrete
 from counterpoint.envs import make
 from counterpoint.envs.switch import State, Switch, Switch2, Switch4
-from counterpoint.errors import UsageError
-from counterpoint.picture import Circle, Polygon
-from counterpoint.types import Discrete
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "magym"
 VARIANTS = {0: ("own", False), 1: ("full", False), 2: ("own", True), 3: ("full", True)}
@@ -28,10 +28,10 @@ def player(env: Switch):
     """Plays choices [T, N] from the start: the first observation, then states and steps stacked over time."""
 
     def play(choices):
-        state, obs = env.reset(random.key(0))
+        state, obs = env.reset(prng.key(0))
 
         def advance(state, choice):
-            state, step = env.step(random.key(0), state, jax.nn.one_hot(choice, 5))
+            state, step = env.step(prng.key(0), state, jax.nn.one_hot(choice, 5))
             return state, (state, step)
 
         return obs, jax.lax.scan(advance, state, choices)[1]
@@ -41,7 +41,7 @@ def player(env: Switch):
 
 @functools.cache
 def stepper(env: Switch):
-    return jax.jit(lambda state, choice: env.step(random.key(0), state, jax.nn.one_hot(choice, 5)))
+    return jax.jit(lambda state, choice: env.step(prng.key(0), state, jax.nn.one_hot(choice, 5)))
 
 
 def place(*cells: tuple[int, int], home: tuple[bool, ...] | None = None, step: int = 0) -> State:
@@ -196,7 +196,7 @@ def test_only_the_own_goal_counts():
 
 
 def test_switch4_starts_and_goals():
-    state, obs = Switch4(clock=False).reset(random.key(0))
+    state, obs = Switch4(clock=False).reset(prng.key(0))
     assert state.position.tolist() == [[0, 1], [0, 5], [2, 1], [2, 5]]
     np.testing.assert_allclose(obs, [[0, 0.17], [0, 0.83], [1, 0.17], [1, 0.83]], atol=1e-6)
     before = place((1, 6), (1, 0), (2, 5), (2, 1))
@@ -238,11 +238,11 @@ def test_jit_and_vmap_change_nothing():
         there = jax.tree.map(lambda leaf, e=e: leaf[e], (first, batch))
         for one, many in zip(jax.tree.leaves(alone), jax.tree.leaves(there), strict=True):
             np.testing.assert_allclose(one, many, atol=1e-6)
-    state, obs = env.reset(random.key(0))
+    state, obs = env.reset(prng.key(0))
     np.testing.assert_array_equal(first[0], obs)
     for t in range(2):
         relaxed = jax.nn.softmax(jax.nn.one_hot(choices[t, 0], 5))  # the largest entry decides: the same choice
-        state, step = env.step(random.key(0), state, relaxed)
+        state, step = env.step(prng.key(0), state, relaxed)
         there = jax.tree.map(lambda leaf, t=t: leaf[0, t], batch)
         for one, many in zip(jax.tree.leaves((state, step)), jax.tree.leaves(there), strict=True):
             np.testing.assert_allclose(one, many, atol=1e-6)
@@ -250,8 +250,8 @@ def test_jit_and_vmap_change_nothing():
 
 def test_state_keeps_its_types():
     env = Switch2()
-    state, _ = env.reset(random.key(0))
-    after, step = jax.eval_shape(env.step, random.key(0), state, jnp.zeros((2, 5)))
+    state, _ = env.reset(prng.key(0))
+    after, step = jax.eval_shape(env.step, prng.key(0), state, jnp.zeros((2, 5)))
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), after
     )
@@ -266,7 +266,7 @@ def test_spec_and_registry():
         assert env.spec.agents == env.spec.roles == tuple(f"agent_{i}" for i in range(world.num_agents))
         assert env.spec.action_spaces == (Discrete((5,)),) * world.num_agents
         assert set(env.spec.teams) == {"good"}
-        assert set(env.metric_reductions) == set(env.metrics(env.reset(random.key(0))[0]))
+        assert set(env.metric_reductions) == set(env.metrics(env.reset(prng.key(0))[0]))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_misspelt_argument_gets_a_hint():
 
 def test_drawing():
     env = Switch4()
-    picture = env.draw(env.reset(random.key(0))[0])
+    picture = env.draw(env.reset(prng.key(0))[0])
     walls = [shape for shape in picture.shapes if isinstance(shape, Polygon) and shape.role == "wall"]
     goals = [shape for shape in picture.shapes if isinstance(shape, Polygon) and shape.role == "goal"]
     agents = [shape for shape in picture.shapes if isinstance(shape, Circle)]

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint import random
+from counterpoint.core import prng
+from counterpoint.core.errors import UsageError
+from counterpoint.core.picture import Circle, Polygon
+from counterpoint.core.types import Box
 from counterpoint.envs import make
 from counterpoint.envs.tennis import LEFT, RIGHT, Court, Game, State, Tennis, hit, judge, physics_step
-from counterpoint.errors import UsageError
-from counterpoint.picture import Circle, Polygon
-from counterpoint.types import Box
 
 FACTS = json.loads((Path(__file__).parents[1] / "golden" / "tennis_known_facts.json").read_text())
 NORMAL = np.array([np.cos(np.deg2rad(55)), np.sin(np.deg2rad(55))])
@@ -28,7 +28,7 @@ jit_hit, jit_judge = jax.jit(hit), jax.jit(judge)
 
 @functools.cache
 def stepper(env: Tennis):
-    return jax.jit(lambda state, action: env.step(random.key(0), state, action))
+    return jax.jit(lambda state, action: env.step(prng.key(0), state, action))
 
 
 def court_of(ball=(-7.0, 6.0), ball_velocity=(0.0, 0.0), x=(-7.0, -7.0), y=(-1.5, -1.5), vx=(0.0, 0.0), vy=(0.0, 0.0)) -> Court:
@@ -104,7 +104,7 @@ def played(policy: str, num_episodes: int, length: int) -> Episode:
         (state, _, terminated, truncated, sane), _ = jax.lax.scan(advance, start, jax.random.split(key_act, length))
         return Episode(env.metrics(state), terminated, truncated, sane, state)
 
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(episode))(jax.random.split(random.key(0), num_episodes)))
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(episode))(jax.random.split(prng.key(0), num_episodes)))
 
 
 def test_one_transition_equals_the_real_build():
@@ -123,7 +123,7 @@ def test_one_transition_equals_the_real_build():
 
 def test_reset():
     env, fact = Tennis(), FACTS["first_reset_agent0_last_frame"]
-    state, obs = jax.jit(jax.vmap(env.reset))(jax.random.split(random.key(3), 2000))
+    state, obs = jax.jit(jax.vmap(env.reset))(jax.random.split(prng.key(3), 2000))
     assert obs.shape == (2000, 2, FACTS["interface"]["obs_dim"])
     np.testing.assert_array_equal(obs[:, :, :16], 0.0)
     now = np.asarray(obs[:, :, 16:])
@@ -191,14 +191,14 @@ def test_scripted_rally_lasts_to_the_time_limit():
 def test_both_sides_are_alike():
     """Mirroring the court and swapping the rackets swaps what they see."""
     env = Tennis()
-    state, obs = env.reset(random.key(5))
+    state, obs = env.reset(prng.key(5))
     court = state.game.court
     swapped = Court(*(leaf[::-1] for leaf in court[:4]), -court.ball_x, court.ball_y, -court.ball_vx, court.ball_vy)
 
     @jax.jit
     def watch(state, obs):
         def advance(carry, _):
-            state, step = env.step(random.key(0), carry[0], scripted(carry[1]))
+            state, step = env.step(prng.key(0), carry[0], scripted(carry[1]))
             return (state, step.obs), step.obs
 
         return jax.lax.scan(advance, (state, obs), None, length=120)[1]
@@ -370,7 +370,7 @@ def test_rackets_rest_jump_and_stop():
 
 def test_time_limit_is_truncation_and_a_fault_is_not():
     env = Tennis(max_steps=3)
-    state, _ = env.reset(random.key(0))
+    state, _ = env.reset(prng.key(0))
     flags = []
     for _ in range(3):
         state, step = stepper(env)(state, jnp.zeros((2, 2)))
@@ -392,7 +392,7 @@ def test_ball_velocity_on_request():
 
 def test_jit_and_vmap_change_nothing():
     env = Tennis()
-    keys = jax.random.split(random.key(2), 3)
+    keys = jax.random.split(prng.key(2), 3)
     states, _ = jax.vmap(env.reset)(keys)
     actions = jax.random.uniform(jax.random.key(1), (3, 2, 2), minval=-1.0, maxval=1.0)
     batch = jax.jit(jax.vmap(env.step))(keys, states, actions)
@@ -415,7 +415,7 @@ def test_spec_and_registry():
     assert env.spec.roles == ("racket", "racket")
     assert env.spec.action_spaces == (Box(2, -1.0, 1.0),) * 2
     assert env.spec.obs_sizes == (24, 24)
-    assert set(env.metric_reductions) == set(env.metrics(env.reset(random.key(0))[0]))
+    assert set(env.metric_reductions) == set(env.metrics(env.reset(prng.key(0))[0]))
 
 
 @pytest.mark.parametrize(("field", "value"), [("ball_velocity_obs", "yes"), ("max_steps", 0)])

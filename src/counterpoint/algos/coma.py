@@ -21,10 +21,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.actions import Heads, gumbel, head_sum, heads_of, sampled, softmax
 from counterpoint.algos.base import Algorithm, Carry, Metrics
-from counterpoint.nets import Gru, Params, affine, gru, gru_from_first, init_gru, init_mlp, mlp, mlp_from_first
-from counterpoint.ops import (
+from counterpoint.core.actions import Heads, gumbel, head_sum, heads_of, sampled, softmax
+from counterpoint.core.nets import Gru, Params, affine, gru, gru_from_first, init_gru, init_mlp, mlp, mlp_from_first
+from counterpoint.core.ops import (
     Moments,
     add_moments,
     clip_by_norm,
@@ -34,7 +34,7 @@ from counterpoint.ops import (
     n_step_returns,
     polyak,
 )
-from counterpoint.types import Box, Key, Spec, Transition
+from counterpoint.core.types import Box, Key, Spec, Transition
 
 
 @dataclass(frozen=True)

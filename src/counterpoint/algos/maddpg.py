@@ -26,11 +26,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from counterpoint.actions import Heads, gumbel, heads_of, relaxed, relaxed_columns, sampled
 from counterpoint.algos.base import TD_ERRORS, Algorithm, Carry, Metrics
-from counterpoint.nets import COLUMNS, Init, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
-from counterpoint.ops import Moments, Tree, add_moments, clip_by_norm, polyak, td_target
-from counterpoint.types import Key, Spec, Transition
+from counterpoint.core.actions import Heads, gumbel, heads_of, relaxed, relaxed_columns, sampled
+from counterpoint.core.nets import COLUMNS, Init, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
+from counterpoint.core.ops import Moments, Tree, add_moments, clip_by_norm, polyak, td_target
+from counterpoint.core.types import Key, Spec, Transition
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from counterpoint.errors import UsageError
+from counterpoint.core.errors import UsageError
 
 MAX_CONDITION = 1e4
 """Answers are decoded only below this κ; float32 noise of 6e-8 then grows to at most a thousandth, typically far less."""

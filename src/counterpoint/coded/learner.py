@@ -126,10 +126,10 @@ def vector_of(work: Work, published: Published, i: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from counterpoint import random
+    from counterpoint.core import prng
 
     agents = unpack(work.layout, published.floats, published.integers)
-    agent, figures = work.update_one(agents, published.batch, i, random.wrap(published.key))
+    agent, figures = work.update_one(agents, published.batch, i, prng.wrap(published.key))
     floats, integers = pack(jax.tree.map(lambda leaf: leaf[None], agent))
     moved = (integers[0] - published.integers[i]).astype(jnp.float32)
     return jnp.concatenate([floats[0], moved, *(figures[name].ravel() for name in work.layout.figures)])

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from counterpoint.coded.codes import Code, make_code, recoverable
-from counterpoint.coded.simulate import COPIES, HEDGE, Scheme, queues
+from counterpoint.coded.simulator import COPIES, HEDGE, Scheme, queues
 
 
 class Task(NamedTuple):

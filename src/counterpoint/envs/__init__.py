@@ -4,6 +4,8 @@ import dataclasses
 import difflib
 from typing import Any
 
+from counterpoint.core.errors import UsageError
+from counterpoint.core.types import Env
 from counterpoint.envs.mpe.adversary import Adversary
 from counterpoint.envs.mpe.crypto import Crypto
 from counterpoint.envs.mpe.push import Push
@@ -15,8 +17,6 @@ from counterpoint.envs.mpe.tag import Tag
 from counterpoint.envs.mpe.world_comm import WorldComm
 from counterpoint.envs.switch import Switch2, Switch4
 from counterpoint.envs.tennis import Tennis
-from counterpoint.errors import UsageError
-from counterpoint.types import Env
 
 WORLDS: dict[str, type] = {
     world.name: world

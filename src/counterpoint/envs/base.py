@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from counterpoint.errors import UsageError
+from counterpoint.core.errors import UsageError
 
 
 def pad_stack(groups: Sequence[Float[Array, "_n _o"]]) -> Float[Array, "N O"]:

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from counterpoint.core.errors import UsageError
+from counterpoint.core.picture import Circle, Line, Picture, Polygon, Shape
+from counterpoint.core.types import Discrete, Key, Reduction, Spec, Step
 from counterpoint.envs.base import check_choice, check_count
-from counterpoint.errors import UsageError
-from counterpoint.picture import Circle, Line, Picture, Polygon, Shape
-from counterpoint.types import Discrete, Key, Reduction, Spec, Step
 
 NUM_ROWS, NUM_COLUMNS = 3, 7
 CORRIDOR_ROW, CORRIDOR_COLUMNS = 1, (2, 3, 4)

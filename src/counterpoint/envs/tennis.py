@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from counterpoint.core.errors import UsageError
+from counterpoint.core.picture import Circle, Line, Picture, Polygon, Shape
+from counterpoint.core.types import Box, Key, Reduction, Spec, Step
 from counterpoint.envs.base import check_count
-from counterpoint.errors import UsageError
-from counterpoint.picture import Circle, Line, Picture, Polygon, Shape
-from counterpoint.types import Box, Key, Reduction, Spec, Step
 
 DT = 0.02
 SUBSTEPS = 5

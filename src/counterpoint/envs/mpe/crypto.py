@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies
-from counterpoint.types import Reduction
 
 EVE, BOB, ALICE = range(3)
 NUM_WORDS = 4

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
-from counterpoint.types import Reduction
 
 
 @dataclass(frozen=True)

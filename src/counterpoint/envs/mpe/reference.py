@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length
-from counterpoint.types import Reduction
 
 COLOURS = 0.25 + 0.5 * np.eye(3)
 

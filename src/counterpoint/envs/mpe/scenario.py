@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from counterpoint.core.picture import Circle, Picture, Shape, Speech
+from counterpoint.core.types import Box, Discrete, Key, Reduction, Spec, Step
 from counterpoint.envs.base import check_choice, check_count
 from counterpoint.envs.mpe.world import Bodies, contact_force, integrate
-from counterpoint.picture import Circle, Picture, Shape, Speech
-from counterpoint.types import Box, Discrete, Key, Reduction, Spec, Step
 
 NUM_MOVES = 5
 FLIPPED = np.array([0, 2, 1, 4, 3])

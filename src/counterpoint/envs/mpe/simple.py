@@ -10,9 +10,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, length
-from counterpoint.types import Reduction
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, length
-from counterpoint.types import Reduction
 
 SPEAKER, LISTENER = range(2)
 COLOURS = 0.15 + 0.5 * np.eye(3)

@@ -11,10 +11,10 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import check_count, check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, fold, length, off_diagonal
-from counterpoint.types import Reduction
 
 CAPTURE_DISTANCE = 0.1
 

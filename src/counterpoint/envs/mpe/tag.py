@@ -10,10 +10,10 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, off_diagonal, touching
-from counterpoint.types import Reduction
 
 
 def boundary_cost(position: Float[Array, "N 2"]) -> Float[Array, " N"]:

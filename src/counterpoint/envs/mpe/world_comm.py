@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from counterpoint.core.types import Reduction
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.tag import boundary_cost
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal, touching
-from counterpoint.types import Reduction
 
 NUM_WORDS = 4
 

@@ -1,0 +1,158 @@
+"""Distributions of actions, for those who write a learner or a loop of their own: sample, mode, logp, entropy, kl.
+
+Each is a NamedTuple of arrays, so it passes through `jit`, `vmap` and `grad`. The last axis is the action, the others are a
+batch: log-probabilities, entropies and divergences have exactly those. `kl` is from self to another of the same kind.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Int
+
+from counterpoint.core.types import Key
+
+LOG_2_PI = float(np.log(2 * np.pi))
+
+
+class Categorical(NamedTuple):
+    """One of A choices; a sample is its integer."""
+
+    logits: Float[Array, "*b A"]
+
+    @property
+    def log_probabilities(self) -> Float[Array, "*b A"]:
+        return jax.nn.log_softmax(self.logits, axis=-1)
+
+    def sample(self, key: Key) -> Int[Array, "*b"]:
+        return jax.random.categorical(key, self.logits)
+
+    def mode(self) -> Int[Array, "*b"]:
+        return jnp.argmax(self.logits, axis=-1)
+
+    def logp(self, choice: Int[Array, "*b"]) -> Float[Array, "*b"]:
+        return jnp.take_along_axis(self.log_probabilities, choice[..., None], axis=-1)[..., 0]
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return -jnp.sum(jnp.exp(self.log_probabilities) * self.log_probabilities, axis=-1)
+
+    def kl(self, other: "Categorical") -> Float[Array, "*b"]:
+        gap = self.log_probabilities - other.log_probabilities
+        return jnp.sum(jnp.exp(self.log_probabilities) * gap, axis=-1)
+
+
+class SoftCategorical(NamedTuple):
+    """A point inside the simplex instead of a corner: softmax((logits + Gumbel noise) / temperature).
+
+    Entropy and divergence are those of the choice it relaxes: its own have no closed form.
+    """
+
+    logits: Float[Array, "*b A"]
+    temperature: float = 1.0
+
+    @property
+    def choice(self) -> Categorical:
+        """What it relaxes."""
+        return Categorical(self.logits)
+
+    def sample(self, key: Key) -> Float[Array, "*b A"]:
+        noise = jax.random.gumbel(key, self.logits.shape, self.logits.dtype)
+        return jax.nn.softmax((self.logits + noise) / self.temperature, axis=-1)
+
+    def mode(self) -> Float[Array, "*b A"]:
+        """What it gives without noise."""
+        return jax.nn.softmax(self.logits / self.temperature, axis=-1)
+
+    def logp(self, point: Float[Array, "*b A"]) -> Float[Array, "*b"]:
+        """The log-density inside the simplex (Maddison et al. 2017, arXiv:1611.00712, Eq. 10)."""
+        size, log_point = self.logits.shape[-1], jnp.log(point)
+        pull = jax.nn.logsumexp(self.logits - self.temperature * log_point, axis=-1)
+        weight = jnp.sum(self.logits - (self.temperature + 1) * log_point, axis=-1)
+        return gammaln(float(size)) + (size - 1) * jnp.log(self.temperature) + weight - size * pull
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return self.choice.entropy()
+
+    def kl(self, other: "SoftCategorical") -> Float[Array, "*b"]:
+        return self.choice.kl(other.choice)
+
+
+class MultiCategorical(NamedTuple):
+    """Several independent choices at once, such as a move and a word; a sample has an integer for each."""
+
+    heads: tuple[Categorical, ...]
+
+    @classmethod
+    def split(cls, logits: Float[Array, "*b A"], sizes: tuple[int, ...]) -> "MultiCategorical":
+        """Heads of these widths side by side."""
+        return cls(tuple(Categorical(logits[..., start:stop]) for start, stop in pairwise(np.cumsum((0, *sizes)))))
+
+    def sample(self, key: Key) -> Int[Array, "*b H"]:
+        keys = jax.random.split(key, len(self.heads))
+        return jnp.stack([head.sample(own) for head, own in zip(self.heads, keys, strict=True)], axis=-1)
+
+    def mode(self) -> Int[Array, "*b H"]:
+        return jnp.stack([head.mode() for head in self.heads], axis=-1)
+
+    def logp(self, choices: Int[Array, "*b H"]) -> Float[Array, "*b"]:
+        return sum((head.logp(choices[..., h]) for h, head in enumerate(self.heads)), jnp.zeros(()))
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return sum((head.entropy() for head in self.heads), jnp.zeros(()))
+
+    def kl(self, other: "MultiCategorical") -> Float[Array, "*b"]:
+        return sum((mine.kl(theirs) for mine, theirs in zip(self.heads, other.heads, strict=True)), jnp.zeros(()))
+
+
+class DiagGaussian(NamedTuple):
+    """Independent normal numbers."""
+
+    mean: Float[Array, "*b A"]
+    log_std: Float[Array, "*b A"]
+
+    def sample(self, key: Key) -> Float[Array, "*b A"]:
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+
+    def mode(self) -> Float[Array, "*b A"]:
+        return self.mean
+
+    def logp(self, point: Float[Array, "*b A"]) -> Float[Array, "*b"]:
+        away = (point - self.mean) * jnp.exp(-self.log_std)
+        return -jnp.sum(away**2 / 2 + self.log_std + LOG_2_PI / 2, axis=-1)
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return jnp.sum(self.log_std + (LOG_2_PI + 1) / 2, axis=-1)
+
+    def kl(self, other: "DiagGaussian") -> Float[Array, "*b"]:
+        wider = self.log_std - other.log_std
+        apart = (self.mean - other.mean) * jnp.exp(-other.log_std)
+        return jnp.sum((jnp.exp(2 * wider) + apart**2 - 1) / 2 - wider, axis=-1)
+
+
+class Bernoulli(NamedTuple):
+    """Independent switches; a sample is 0 or 1 for each, and a logit is that of 1."""
+
+    logits: Float[Array, "*b A"]
+
+    def sample(self, key: Key) -> Float[Array, "*b A"]:
+        return jax.random.bernoulli(key, jax.nn.sigmoid(self.logits)).astype(self.logits.dtype)
+
+    def mode(self) -> Float[Array, "*b A"]:
+        return (self.logits > 0).astype(self.logits.dtype)
+
+    def logp(self, switches: Float[Array, "*b A"]) -> Float[Array, "*b"]:
+        on, off = jax.nn.log_sigmoid(self.logits), jax.nn.log_sigmoid(-self.logits)
+        return jnp.sum(switches * on + (1 - switches) * off, axis=-1)
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return -self.logp(jax.nn.sigmoid(self.logits))
+
+    def kl(self, other: "Bernoulli") -> Float[Array, "*b"]:
+        chance = jax.nn.sigmoid(self.logits)
+        return self.logp(chance) - other.logp(chance)
+
+
+Distribution = Categorical | SoftCategorical | MultiCategorical | DiagGaussian | Bernoulli

@@ -1,0 +1,145 @@
+"""What `counterpoint plan` prints and draws, and the timeline of a run's learners as a figure."""
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from counterpoint.coded.planner import Recording, compare, delay_model, read_recording
+from counterpoint.coded.simulator import Prediction, recommend
+from counterpoint.core.errors import UsageError
+from counterpoint.runs.tables import markdown_table
+from counterpoint.viz.plots import GREY_HEX, INK_HEX, save_figure
+from counterpoint.viz.render import BLUE, GOLD, RED, STONE, Rgb
+
+
+def plan(
+    agents: int,
+    learners: int,
+    delays: str,
+    recording: str,
+    unit: float,
+    overhead: float,
+    agent_bytes: int,
+    trials: int,
+    seed: int,
+    out: str,
+) -> None:
+    """`counterpoint plan`."""
+    for flag, value, least in (("agents", agents, 1), ("learners", learners, 1), ("agent-bytes", agent_bytes, 0)):
+        if value < least:
+            raise UsageError(f"--{flag} must be at least {least}, not {value}.")
+    for flag, value in (("unit", unit), ("overhead", overhead), ("trials", trials)):
+        if not 0 <= value < math.inf:
+            raise UsageError(f"--{flag} must be at least 0, not {value:g}.")
+    if delays and recording:
+        raise UsageError(f"--delays {delays} and --recording {recording} exclude each other: choose one of them.")
+    known = read_recording(recording) if recording else Recording(delay_model(delays), unit=0.05, overhead=0.0)
+    unit, overhead = unit or known.unit, overhead or known.overhead
+    predictions = compare(agents, learners, known.delays, unit, overhead, agent_bytes, trials, seed, print)
+    best = recommend(predictions)
+    print(plan_table(predictions))
+    print(f"one agent's update {unit:.4g} s, overhead {overhead:.4g} s, {recording or delays or 'no delays'}")
+    print(f"use {best.scheme}: {_why(best, predictions)}")
+    if out:
+        title = f"{agents} agents, {learners} learners, {Path(recording).name if recording else delays or 'no delays'}"
+        plan_figure(predictions, best, out, title)
+        print(f"figure → {out}")
+
+
+def plan_table(predictions: Sequence[Prediction]) -> str:
+    """A row per scheme."""
+    header = ["scheme", "mean, ms", "p99, ms", "updates started", "MB moved", "never ends, %"]
+    return markdown_table(
+        header,
+        [
+            [p.scheme, 1e3 * p.mean, 1e3 * p.p99, round(p.updates, 1), p.bytes_moved / 1e6, 100 * p.unfinished]
+            for p in predictions
+        ],
+    )
+
+
+def _why(best: Prediction, predictions: Sequence[Prediction]) -> str:
+    shortest = min(p.mean for p in predictions if p.unfinished == best.unfinished)
+    plain = next((p for p in predictions if p.scheme == "uncoded"), None)
+    reason = f"{best.mean:.4g} s per iteration"
+    if plain and math.isfinite(plain.mean) and plain is not best:
+        reason += f", {plain.mean / best.mean:.1f} × as fast as uncoded"
+    if best.mean > shortest:
+        reason += f"; the quickest takes {shortest:.4g} s and starts more updates"
+    if best.unfinished:
+        reason += f"; but {100 * best.unfinished:.1f} % of iterations never end: add learners"
+    return reason + "."
+
+
+def hex_of(colour: Rgb) -> str:
+    """The colour as matplotlib writes it."""
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def plan_figure(predictions: Sequence[Prediction], best: Prediction, path: str | Path, title: str) -> None:
+    """Time per iteration (bar: mean, tick: 99th percentile) beside the updates started; the recommended scheme in colour."""
+    shown = [p for p in predictions if math.isfinite(p.mean)]
+    if not shown:
+        raise UsageError("nothing to draw: under these delays no scheme always ends; add learners.")
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2, 1])
+        figure.suptitle(title, x=0.01, ha="left", size=10, color=INK_HEX)
+        names = [p.scheme.replace("_", " ") for p in shown]
+        colours = [hex_of(BLUE if p is best else STONE) for p in shown]
+        left.barh(names, [p.mean for p in shown], color=colours, height=0.62)
+        left.plot([p.p99 for p in shown], names, "|", color=INK_HEX, markersize=9, markeredgewidth=1.4)
+        far = max(max(p.p99 for p in shown), 1e-9)
+        if far > 30 * min(p.mean for p in shown):
+            left.set_xscale("log")
+        left.set(title="seconds per iteration (bar: mean, tick: 99 %)")
+        left.invert_yaxis()
+        right.barh(names, [p.updates for p in shown], color=colours, height=0.62)
+        right.set(title="agent updates started")
+        for axes in (left, right):
+            axes.grid(axis="y", visible=False)
+            axes.grid(axis="x", visible=True)
+
+    save_figure((6.4, 1.1 + 0.24 * len(shown)), path, 200, draw)
+
+
+OUTCOMES = {"used": BLUE, "unused": STONE, "stopped": GOLD, "lost": RED}
+
+
+def timeline_figure(path: str | Path, out: str | Path, updates: int = 12) -> None:
+    """The last updates of a run's `learners.csv`: a lane per learner, a bar per task, coloured by what became of it."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise UsageError(f"{path} has no tasks to draw yet.")
+    numbers = sorted({int(row["update"]) for row in rows})[-updates:]
+    begins: dict[int, float] = {}
+    end = 0.0
+    for number in numbers:
+        begins[number] = end
+        end += max(float(row["arrived"]) for row in rows if int(row["update"]) == number) * 1.04
+    learners = max(int(row["learner"]) for row in rows) + 1
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for row in rows:
+            number, learner = int(row["update"]), int(row["learner"])
+            if number not in begins:
+                continue
+            sent, arrived = begins[number] + float(row["sent"]), begins[number] + float(row["arrived"])
+            waited, computed = float(row["waited"]), float(row["computed"])
+            colour = hex_of(OUTCOMES[row["outcome"]])
+            axes.barh(learner, arrived - sent, left=sent, height=0.7, color=colour, alpha=0.3, linewidth=0)
+            axes.barh(learner, computed, left=sent + waited, height=0.7, color=colour, linewidth=0)
+        for number in numbers:
+            axes.axvline(begins[number], color=GREY_HEX, linewidth=0.5)
+        axes.set(xlabel="seconds", ylabel="learner", xlim=(0, end), ylim=(learners - 0.4, -0.6))
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.set_title(f"updates {numbers[0]} to {numbers[-1]}: solid computing, faint waiting and moving")
+        axes.grid(visible=False)
+        handles = [axes.barh(0, 0, color=hex_of(colour), label=name) for name, colour in OUTCOMES.items()]
+        figure.legend(handles=handles, loc="outside right upper")
+
+    save_figure((7.0, 1.2 + 0.16 * learners), out, 200, draw)

@@ -1,0 +1,170 @@
+"""A replay buffer outside the compiled loop, for loops of one's own: NumPy arrays behind a lock.
+
+One agent's transitions. Any number of threads may add and sample at once; a transition is written whole or not yet. Buffers
+of the same capacity put the n-th transition into the same place, so one index fits those of all agents.
+"""
+
+import operator
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from counterpoint.core.errors import UsageError
+
+SMALLEST_ERROR = 1e-6
+"""Added to every TD error, so that no transition is lost for ever."""
+
+Index = np.ndarray | Sequence[int]
+
+
+class Batch(NamedTuple):
+    """Transitions side by side, [B, …] each."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    next_obs: np.ndarray
+    done: np.ndarray
+
+
+class ReplayBuffer:
+    """The last `capacity` transitions, or, with random overwriting, a random choice of the past.
+
+    Prioritised, a transition's chance to be drawn is in proportion to (|TD error| + 10⁻⁶)^exponent, and `weights` says how much
+    a loss should count it to make up for that. New ones are as likely as the most surprising so far.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        overwrite: Literal["oldest", "random"] = "oldest",
+        prioritised: bool = False,
+        seed: int | Sequence[int] = 0,
+        exponent: float = 0.6,
+        beta: float = 0.4,
+    ) -> None:
+        if capacity < 1:
+            raise UsageError(f"a replay buffer's capacity must be at least 1, not {capacity}.")
+        self.capacity, self.overwrite, self.prioritised = capacity, overwrite, prioritised
+        self.exponent, self.beta = exponent, beta
+        self.lock = threading.RLock()
+        """Held by every method; hold it to do several things at once."""
+        # Places to overwrite come from a stream of their own, the same in every buffer; minibatches do not.
+        self._places, self._draws = np.random.default_rng(capacity), np.random.default_rng(seed)
+        self._rows: Batch | None = None
+        self._first_leaf = 2 ** max(capacity - 1, 1).bit_length()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self.lock:
+            self.added = 0
+            """How many transitions were ever added."""
+            self._stamps = np.zeros(self.capacity, np.int64) if self.overwrite == "random" else None
+            self._tree = np.zeros(2 * self._first_leaf) if self.prioritised else None
+            self._largest = 1.0
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(self, obs_t: Any, action: Any, reward: Any, obs_tp1: Any, done: Any) -> None:
+        """Stores a transition; `done` says that the game ended, so that the future is worth nothing."""
+        new = Batch(*(np.asarray(part, np.float32) for part in (obs_t, action, reward, obs_tp1)), done=np.asarray(done, bool))
+        with self.lock:
+            if self._rows is None:
+                self._rows = Batch(*(np.zeros((self.capacity, *part.shape), part.dtype) for part in new))
+            for name, part, rows in zip(Batch._fields, new, self._rows, strict=True):
+                if part.shape != rows.shape[1:]:
+                    raise UsageError(f"{name} must have shape {rows.shape[1:]} like the first one stored, not {part.shape}.")
+            full = self.added >= self.capacity
+            place = (
+                int(self._places.integers(self.capacity)) if full and self._stamps is not None else self.added % self.capacity
+            )
+            for part, rows in zip(new, self._rows, strict=True):
+                rows[place] = part
+            if self._stamps is not None:
+                self._stamps[place] = self.added
+            if self._tree is not None:
+                self._prioritise(self._tree, np.array([place]), np.array([self._largest]))
+            self.added += 1
+
+    def make_index(self, batch_size: int) -> np.ndarray:
+        """Places of a random minibatch, with replacement."""
+        with self.lock:
+            self._check(batch_size)
+            if self._tree is not None:
+                return self._draw(self._tree, batch_size)
+            return self._draws.integers(len(self), size=batch_size)
+
+    def make_latest_index(self, batch_size: int) -> np.ndarray:
+        """Places of the newest transitions in random order; all of them if there are fewer."""
+        with self.lock:
+            self._check(batch_size)
+            size = min(batch_size, len(self))
+            if self._stamps is not None:
+                latest = np.argsort(self._stamps[: len(self)])[-size:]
+            else:
+                latest = np.arange(self.added - size, self.added) % self.capacity
+            return self._draws.permutation(latest)
+
+    def sample_index(self, idxes: Index) -> Batch:
+        """The transitions in these places, as copies."""
+        with self.lock:
+            index = np.asarray(idxes, np.int64)
+            if self._rows is None or (index.size and not 0 <= index.min() <= index.max() < len(self)):
+                raise UsageError(f"places must be from 0 to {len(self) - 1}: the buffer holds {len(self)} transitions.")
+            return Batch(*(rows[index] for rows in self._rows))
+
+    def sample(self, batch_size: int) -> Batch:
+        """A random minibatch, with replacement."""
+        with self.lock:
+            return self.sample_index(self.make_index(batch_size))
+
+    def collect(self) -> Batch:
+        """Everything, by place."""
+        with self.lock:
+            self._check(1)
+            return self.sample_index(np.arange(len(self)))
+
+    def weights(self, idxes: Index) -> np.ndarray:
+        """How much a loss should count these samples: (count · chance)^−beta, over the largest; ones if drawn uniformly."""
+        with self.lock:
+            index = np.asarray(idxes, np.int64)
+            if self._tree is None:
+                return np.ones(index.size, np.float32)
+            weight = (len(self) * self._tree[self._first_leaf + index] / self._tree[1]) ** -self.beta
+            return (weight / weight.max()).astype(np.float32)
+
+    def update_priorities(self, idxes: Index, errors: Any) -> None:
+        """Tells how wrong the values were about these samples (TD errors); of a place that comes twice the larger counts."""
+        with self.lock:
+            if self._tree is None:
+                raise UsageError("this replay buffer draws uniformly: make it with prioritised=True to give priorities.")
+            priority = (np.abs(np.asarray(errors, np.float64)) + SMALLEST_ERROR) ** self.exponent
+            self._prioritise(self._tree, np.asarray(idxes, np.int64), priority)
+            self._largest = max(self._largest, float(priority.max(initial=0.0)))
+
+    def _check(self, batch_size: int) -> None:
+        if operator.index(batch_size) < 1:
+            raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        if not self.added:
+            raise UsageError("the replay buffer is empty: add transitions before sampling.")
+
+    def _prioritise(self, tree: np.ndarray, index: np.ndarray, priority: np.ndarray) -> None:
+        """Node n is the sum of nodes 2n and 2n + 1; the second half of the tree are the priorities."""
+        node = index + self._first_leaf
+        tree[node] = 0.0
+        np.maximum.at(tree, node, priority)
+        while node.size and node[0] > 1:
+            node = np.unique(node // 2)
+            tree[node] = tree[2 * node] + tree[2 * node + 1]  # summed anew: rounding cannot pile up
+
+    def _draw(self, tree: np.ndarray, count: int) -> np.ndarray:
+        node, rest = np.ones(count, np.int64), self._draws.random(count) * tree[1]
+        while node[0] < self._first_leaf:
+            left, right = tree[2 * node], tree[2 * node + 1]
+            goes_right = (right > 0) & (rest >= left)
+            rest, node = rest - left * goes_right, 2 * node + goes_right
+        return node - self._first_leaf

@@ -1,0 +1,59 @@
+"""A run whose updates are computed by learners: starts them, records what they do in the run's folder, and ends them."""
+
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from counterpoint.coded import learner, ray_transport
+from counterpoint.coded.controller import Controller, work_of
+from counterpoint.coded.planner import COLUMNS
+from counterpoint.config import Config
+from counterpoint.runs.folder import Run
+from counterpoint.studies import plan
+from counterpoint.training.loop import Program
+
+
+def require_ray(config: Config) -> None:
+    """Refuses a run whose learners cannot be started."""
+    if config.distribution.learners:
+        ray_transport.require_ray()
+
+
+@contextmanager
+def learners(
+    config: Config, program: Program, run: Run, say: Callable[[str], None], fail: Callable[[], None]
+) -> Iterator[Controller | None]:
+    """The update of a distributed run, or None if the settings ask for no learners."""
+    settings = config.distribution
+    if not settings.learners:
+        yield None
+        return
+    say(f"starting {settings.learners} learners …")
+    work = work_of(program.algo, program.memory, settings.pad)
+    learner.compiled(work)  # leaves the program in the cache, where every learner of this machine finds it
+    transport = ray_transport.RayTransport(work, settings.learners, settings.ray_address)
+    controller = Controller(
+        program.algo,
+        work,
+        settings,
+        transport,
+        seed=config.training.seed,
+        say=say,
+        record=lambda rows: run.append_learners(COLUMNS, rows),
+        fail=fail,
+        first=_updates_recorded(run),
+    )
+    try:
+        yield controller
+    finally:
+        controller.close()
+        if run.learners_path.exists():
+            plan.timeline_figure(run.learners_path, run.path / "learners.png")
+
+
+def _updates_recorded(run: Run) -> int:
+    """How many updates the timeline knows already: a resumed run adds to it."""
+    if not run.learners_path.exists():
+        return 0
+    with run.learners_path.open(newline="", encoding="utf-8") as file:
+        return 1 + max((int(row["update"]) for row in csv.DictReader(file)), default=-1)

@@ -1,0 +1,390 @@
+"""The loop: act, remember, learn. Two engines carry it out: `compiled`, one program; `stepped`, piece by piece from Python.
+
+Every leaf of `Loop` has a leading axis of seeds. Seeds are spread over devices if there are several; a single seed instead
+spreads its minibatch and its replay, each device storing and sampling its share, with gradients averaged over devices.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from counterpoint.algos.base import TD_ERRORS, Agents, Algorithm, Metrics
+from counterpoint.core.ops import tree_select
+from counterpoint.core.types import Env, Key, Transition
+from counterpoint.training.replay import Memory
+from counterpoint.training.rollout import Finished, Worlds, move, rollout, start
+
+DEVICES = "devices"
+"""The mesh axis over which seeds, or one seed's minibatch, are spread."""
+
+
+class Schedule(NamedTuple):
+    """How much of what one iteration does, and when it stops to report."""
+
+    num_envs: int
+    rollout_length: int
+    updates: int
+    """Updates per iteration."""
+    warmup: int
+    """World steps before the first update."""
+    report_every: int
+    """Episodes per report."""
+    num_episodes: int
+    """Episodes of the whole run."""
+
+
+class Window(NamedTuple):
+    """Sums since the last report."""
+
+    finished: Finished
+    updates: Int[Array, ""]
+    metrics: Metrics
+
+
+class Loop(NamedTuple):
+    """All that a run is; a checkpoint is this and nothing else."""
+
+    agents: Agents
+    worlds: Worlds
+    replay: Any
+    key: Key
+    step: Int[Array, ""]
+    """World steps so far."""
+    episodes: Int[Array, ""]
+    """Episodes ended so far."""
+    window: Window
+
+
+class Program(NamedTuple):
+    """The parts of a run, bound together."""
+
+    env: Env
+    algo: Algorithm
+    memory: Memory
+    schedule: Schedule
+    num_seeds: int
+    num_devices: int
+
+    @property
+    def splits_batch(self) -> bool:
+        """Whether devices share one seed's minibatch (else they hold different seeds)."""
+        return self.num_devices > 1 and self.num_seeds == 1
+
+
+class Pieces(NamedTuple):
+    """What a run does, in the order in which it does it."""
+
+    start: Callable[[Key], Worlds]
+    rollout: Callable[[Agents, Worlds, Key, Int[Array, ""]], tuple[Worlds, Transition, Finished]]
+    add: Callable[[Any, Transition], Any]
+    sample: Callable[[Any, Key], Transition]
+    update: Callable[[Agents, Transition, Key], tuple[Agents, Metrics]]
+    feedback: Callable[[Any, Array, Array], Any]
+    """Only if the update returns TD errors."""
+
+
+def pieces(program: Program) -> Pieces:
+    """The pieces of a program."""
+    env, algo, memory, schedule = program.env, program.algo, program.memory, program.schedule
+    length = schedule.rollout_length
+    return Pieces(
+        start=lambda key: start(env, algo, key, schedule.num_envs),
+        rollout=lambda agents, worlds, key, step: rollout(env, algo, agents, worlds, key, length, step),
+        add=memory.add,
+        sample=memory.sample,
+        update=algo.update,
+        feedback=memory.feedback,
+    )
+
+
+@lru_cache(maxsize=4)
+def compiled_pieces(program: Program) -> Pieces:
+    """The pieces of a program, each compiled by itself."""
+    parts = pieces(program)
+    return Pieces(
+        start=jax.jit(parts.start),
+        rollout=jax.jit(parts.rollout),
+        add=jax.jit(parts.add, donate_argnums=0),
+        sample=jax.jit(parts.sample),
+        update=jax.jit(parts.update),
+        feedback=jax.jit(parts.feedback, donate_argnums=0),
+    )
+
+
+Absorb = Callable[[Loop, Transition, Finished, Key, bool], Loop]
+"""(loop without worlds, steps, finished, key, learn) → the loop after what follows a rollout. The loop is donated."""
+
+
+def iteration(parts: Pieces, absorb: Absorb, loop: Loop, learn: bool) -> Loop:
+    """One round of one seed: a rollout into memory, then the updates."""
+    key, key_roll, key_learn = _split(loop.key, 3)
+    worlds, steps, finished = parts.rollout(loop.agents, loop.worlds, key_roll, loop.step)
+    return absorb(loop._replace(worlds=None, key=key), steps, finished, key_learn, learn)._replace(worlds=worlds)
+
+
+def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
+    """The loop after what follows a rollout: remembering it, learning, counting."""
+    schedule = program.schedule
+    if program.splits_batch:
+        device = jax.lax.axis_index(DEVICES)
+        steps, key = _share(steps, program.num_devices, device), jax.random.fold_in(key, device)
+    replay = parts.add(loop.replay, steps)
+    agents, window = loop.agents, loop.window
+    if learn:
+        for key_update in _split(key, schedule.updates):
+            key_sample, key_noise = _split(key_update, 2)
+            batch = parts.sample(replay, key_sample)
+            agents, metrics = parts.update(agents, batch, key_noise)
+            errors = metrics.pop(TD_ERRORS, None)
+            if errors is not None and batch.index is not None:
+                replay = parts.feedback(replay, batch.index, errors)
+            window = _add_update(window, metrics)
+    return loop._replace(
+        agents=agents,
+        replay=replay,
+        step=loop.step + schedule.num_envs * schedule.rollout_length,
+        episodes=loop.episodes + finished.episodes,
+        window=window._replace(finished=_add(window.finished, finished)),
+    )
+
+
+def compiled_absorb(program: Program) -> Absorb:
+    """What follows a rollout as one program, for rollouts that come from outside."""
+    return jax.jit(partial(absorbed, program, pieces(program)), static_argnums=4, donate_argnums=0)
+
+
+# Compiled by themselves because `stepped` calls them from Python; within a compiled program they are inlined.
+_split = jax.jit(lambda key, count: tuple(jax.random.split(key, count)), static_argnums=1)
+_add = jax.jit(partial(jax.tree.map, jnp.add))
+_lead = jax.jit(partial(jax.tree.map, lambda leaf: leaf[None]))
+# The axis of a lone seed; donated, so that of the replay, which is large, only the shape changes.
+_drop_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(leaf.shape[1:])), donate_argnums=0)
+_give_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(1, *leaf.shape)), donate_argnums=0)
+
+
+@jax.jit
+def _only(loop: Loop, fresh: Array) -> Loop:
+    """The one seed of a loop without its replay, perhaps with an empty window."""
+    seed: Loop = jax.tree.map(lambda leaf: leaf[0], loop)
+    return seed._replace(window=_emptied(seed.window, fresh))
+
+
+def _emptied(window: Window, fresh: Array) -> Window:
+    return jax.tree.map(lambda leaf: jnp.where(fresh, jnp.zeros_like(leaf), leaf), window)
+
+
+def _add_update(window: Window, metrics: Metrics) -> Window:
+    return window._replace(updates=window.updates + 1, metrics=_add(window.metrics, metrics))
+
+
+def _share(steps: Transition, num_devices: int, device: Int[Array, ""]) -> Transition:
+    """Every num_devices-th transition of a rollout, flattened to [T·E / devices, 1, …]."""
+
+    def take(leaf: jax.Array) -> jax.Array:
+        rest = leaf.shape[2:]
+        return leaf.reshape(-1, num_devices, *rest)[:, device][:, None]
+
+    return jax.tree.map(take, steps)
+
+
+def begin(program: Program, parts: Pieces, key: Key) -> Loop:
+    """One seed at the start, memory empty."""
+    key_agents, key_worlds, key_loop = jax.random.split(key, 3)
+    n, zero = program.env.spec.num_agents, jnp.zeros((), jnp.int32)
+    return Loop(
+        agents=program.algo.init(key_agents),
+        worlds=parts.start(key_worlds),
+        replay=program.memory.init(),
+        key=key_loop,
+        step=zero,
+        episodes=zero,
+        window=Window(
+            finished=Finished(episodes=zero, returns=jnp.zeros(n), length=jnp.zeros(())),
+            updates=zero,
+            metrics={name: jnp.zeros(n) for name in program.algo.metrics},
+        ),
+    )
+
+
+def compile_begin(program: Program) -> Callable[[Key], Loop]:
+    """(keys [K]) → the loop of all seeds at the start."""
+    return jax.jit(_spread(program, jax.vmap(partial(begin, program, pieces(program))), (_spec_of_keys(program),)))
+
+
+def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool], Loop]:
+    """(loop, limit, fresh) → the loop after at most `limit` iterations, fewer if a report or the end of the phase is due.
+
+    The limit is an argument, not a constant, so one program serves any length; results do not depend on how a run is cut
+    into calls. `fresh` empties the window first. The loop is donated.
+    """
+    in_specs = (loop_spec(program), PartitionSpec(), PartitionSpec())
+    return jax.jit(_spread(program, partial(_advance, program, learn), in_specs), donate_argnums=0)
+
+
+class Engine(NamedTuple):
+    """Who carries a program out."""
+
+    begin: Callable[[Key], Loop]
+    """(keys [K]) → the loop of all seeds at the start."""
+    advance: Callable[[Loop, bool, int, bool], Loop]
+    """(loop, learn, limit, fresh) → as `compile_advance` says, learning or warming up. The loop is donated."""
+    evaluate: Callable[[Agents, Key, int], "Episodes"]
+    """(acting agents [K, …], keys [K], E) → that many greedy episodes of each seed, [K, E, …]."""
+
+
+def compiled(program: Program) -> Engine:
+    """The whole loop as one compiled program."""
+    phases = {learn: compile_advance(program, learn) for learn in (False, True)}
+    return Engine(
+        begin=compile_begin(program),
+        advance=lambda loop, learn, limit, fresh: phases[learn](loop, limit, fresh),
+        evaluate=_evaluate_seeds(program),
+    )
+
+
+def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None = None) -> Engine:
+    """The loop from Python, one piece at a time: for pieces that leave the process, and to check the compiled loop against.
+
+    `absorb` takes the place of all pieces that follow a rollout.
+    """
+    if program.num_devices > 1 or program.num_seeds > 1:
+        raise ValueError(f"stepping takes one seed on one device, not {program.num_seeds} on {program.num_devices}")
+    chosen = parts or compiled_pieces(program)
+
+    follow = absorb or partial(absorbed, program, chosen)
+    due = jax.jit(partial(is_due, program), static_argnums=0)
+
+    def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
+        seed = _only(loop._replace(replay=None), fresh)._replace(replay=_drop_axis(loop.replay))
+        count = 0
+        while count < limit and not due(learn, seed._replace(agents=None, worlds=None, replay=None, key=None)):
+            seed, count = iteration(chosen, follow, seed, learn), count + 1
+        return _lead(seed._replace(replay=None))._replace(replay=_give_axis(seed.replay))
+
+    def start_seed(keys: Key) -> Loop:
+        return _lead(begin(program, chosen, keys[0]))
+
+    return Engine(begin=start_seed, advance=advance, evaluate=_evaluate_seeds(program))
+
+
+def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], "Episodes"]:
+    def each(agents: Agents, keys: Key, episodes: int) -> Episodes:
+        one = partial(evaluate, program.env, program.algo, num_episodes=episodes, explore=False)
+        return jax.vmap(one)(agents, keys)
+
+    return jax.jit(each, static_argnums=2)
+
+
+def _advance(program: Program, learn: bool, loop: Loop, limit: Int[Array, ""], fresh: Array) -> Loop:
+    parts = pieces(program)
+    one = partial(iteration, parts, partial(absorbed, program, parts), learn=learn)
+    # A lone seed is not vmapped: that would turn rollout's reset branch into a select. Its axis is reshaped away outside the
+    # while loop, because a slice inside it would copy the whole replay in every iteration.
+    alone = loop.step.shape[0] == 1
+    each = one if alone else jax.vmap(one)
+
+    def proceed(carry: tuple[Int[Array, ""], Loop, Array]) -> Array:
+        count, _, due = carry
+        return (count < limit) & ~due
+
+    def body(carry: tuple[Int[Array, ""], Loop, Array]) -> tuple[Int[Array, ""], Loop, Array]:
+        count, loop, _ = carry
+        loop = each(loop)
+        return count + 1, loop, is_due(program, learn, loop)
+
+    if alone:
+        loop = _drop_axis(loop)
+    loop = loop._replace(window=_emptied(loop.window, fresh))
+    _, loop, _ = jax.lax.while_loop(proceed, body, (jnp.zeros((), jnp.int32), loop, is_due(program, learn, loop)))
+    return _give_axis(loop) if alone else loop
+
+
+def is_due(program: Program, learn: bool, loop: Loop) -> Array:
+    """Whether the slowest seed has reached a report, the end of warming up, or the end of the run."""
+    schedule = program.schedule
+    due = (loop.window.finished.episodes >= schedule.report_every) | (loop.episodes >= schedule.num_episodes)
+    if not learn:
+        due = due | (loop.step >= schedule.warmup)
+    all_due = jnp.all(due)
+    if program.num_devices > 1 and not program.splits_batch:
+        all_due = jax.lax.pmin(all_due.astype(jnp.int32), DEVICES) > 0
+    return all_due
+
+
+def loop_spec(program: Program) -> Any:
+    """How the leaves of a loop lie on the devices."""
+    if not program.splits_batch:
+        return PartitionSpec(DEVICES)
+    keep: Any = PartitionSpec()
+    split = PartitionSpec(None, DEVICES)
+    return Loop(
+        agents=keep, worlds=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep
+    )
+
+
+def _spec_of_keys(program: Program) -> PartitionSpec:
+    return PartitionSpec() if program.splits_batch else PartitionSpec(DEVICES)
+
+
+def mesh(program: Program) -> Mesh:
+    return Mesh(np.array(jax.devices()[: program.num_devices]), (DEVICES,))
+
+
+def _spread(program: Program, function: Callable[..., Loop], in_specs: tuple[Any, ...]) -> Callable[..., Loop]:
+    """The function on every device with its share, or as it is if there is one device."""
+    if program.num_devices == 1:
+        return function
+    return jax.shard_map(function, mesh=mesh(program), in_specs=in_specs, out_specs=loop_spec(program), check_vma=False)
+
+
+class Episodes(NamedTuple):
+    """Whole episodes of an evaluation, one row each."""
+
+    returns: Float[Array, "E N"]
+    length: Int[Array, " E"]
+    metrics: dict[str, Float[Array, " E"]]
+
+
+def evaluate(env: Env, algo: Algorithm, agents: Agents, key: Key, num_episodes: int, explore: bool) -> Episodes:
+    """That many episodes side by side, each to its end, under the greedy policy or as training acts."""
+    key_start, key_run = jax.random.split(key)
+    worlds = start(env, algo, key_start, num_episodes)
+    reductions = env.metric_reductions
+    zero = {name: jnp.zeros(num_episodes) for name in reductions}
+
+    def advance(carry: Any, time: Int[Array, ""]) -> Any:
+        worlds, live, figures = carry
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
+        if explore:
+            action, memory = algo.act(agents, worlds.carry, worlds.obs, key_act, jnp.asarray(LATE))
+        else:
+            action, memory = algo.greedy(agents, worlds.carry, worlds.obs)
+        moved, _ = move(env, worlds, action, memory, key_step)
+        now = jax.vmap(env.metrics)(moved.state)
+        kept = {name: _reduce(reductions[name], figures[name], now[name], time) for name in reductions}
+        worlds, figures = tree_select(live, (moved, kept), (worlds, figures))
+        return (worlds, live & jnp.any(moved.alive, axis=1), figures), None
+
+    carry = (worlds, jnp.ones(num_episodes, bool), zero)
+    (worlds, _, figures), _ = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))
+    means = {name: figures[name] / worlds.length if how == "mean" else figures[name] for name, how in reductions.items()}
+    return Episodes(returns=worlds.returns, length=worlds.length, metrics=means)
+
+
+LATE = np.int32(2**31 - 1)
+"""A step count at which every exploration schedule has ended."""
+
+
+def _reduce(how: str, kept: Float[Array, " E"], now: Float[Array, " E"], time: Int[Array, ""]) -> Float[Array, " E"]:
+    """A running figure of an episode; a mean is kept as a sum until the end."""
+    if how == "last":
+        return now
+    if how == "max":
+        return jnp.where(time == 0, now, jnp.maximum(kept, now))
+    return kept + now

@@ -1,0 +1,172 @@
+"""What a person sees of a run: a bar on a terminal, plain lines in a pipe or a log; and where else its rows may go."""
+
+import importlib.util
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from counterpoint.config import Config
+from counterpoint.core.errors import UsageError
+from counterpoint.core.types import Spec
+from counterpoint.runs import stats
+from counterpoint.runs.folder import Run
+from counterpoint.runs.tables import markdown_table
+
+Row = dict[str, Any]
+"""One line of metrics: a report of one seed."""
+
+
+class Progress:
+    """Says nothing: for use from Python."""
+
+    def start(self, path: Path, config: Config, spec: Spec) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def update(self, episodes: int, step: int, seconds: float) -> None: ...
+    def report(self, row: Row) -> None: ...
+    def end(self) -> None: ...
+    def finish(self, run: Run) -> None: ...
+
+
+class Console(Progress):
+    """A bar with time left, episodes, mean return per team and steps per second; lines if output is not a terminal."""
+
+    LINE_EVERY = 5.0
+    """Seconds between plain lines, at least."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._teams: dict[str, float] = {}
+        self._total, self._seeds = 0, 1
+        self._last_line = -math.inf
+        self._begun: tuple[int, int, float] | None = None
+
+    def start(self, path: Path, config: Config, spec: Spec) -> None:
+        self._total, self._seeds = config.training.num_episodes, config.training.num_seeds
+        policies = config.algorithm
+        if config.good_policy or config.adv_policy:
+            policies = f"good {config.good_policy or config.algorithm}, adversary {config.adv_policy or config.algorithm}"
+        agents = f"{spec.num_agents} agent{'s' * (spec.num_agents > 1)}"
+        seeds = f" × {self._seeds} seeds" * (self._seeds > 1)
+        self.say(f"{config.world.env or config.world.scenario}: {agents}, {policies}, {self._total} episodes{seeds} → {path}")
+        if sys.stdout.isatty():
+            from rich import progress
+
+            percent, text = progress.TextColumn("{task.percentage:>3.0f}%"), progress.TextColumn("{task.description}")
+            left = progress.TextColumn("left"), progress.TimeRemainingColumn()
+            self._bar = progress.Progress(progress.BarColumn(), percent, text, progress.TimeElapsedColumn(), *left)
+            self._bar.add_task("compiling", total=self._total)
+            self._bar.start()
+        else:
+            self.say("compiling …")
+
+    def say(self, sentence: str) -> None:
+        if self._bar:
+            self._bar.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(sentence, flush=True)
+
+    def update(self, episodes: int, step: int, seconds: float) -> None:
+        first_episodes, first_step, first_seconds = self._begun = self._begun or (episodes, step, seconds)
+        spent = seconds - first_seconds
+        speed = f"{self._seeds * (step - first_step) / spent:,.0f} steps/s" if spent > 0 else ""
+        teams = "".join(f"{team} {value:.2f}  " for team, value in self._teams.items())
+        text = f"episode {episodes}/{self._total}  {teams}{speed}"
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], completed=episodes, description=text)
+        elif time.monotonic() - self._last_line >= self.LINE_EVERY or episodes >= self._total:
+            self._last_line = time.monotonic()
+            new = episodes - first_episodes
+            left = f"  {(self._total - episodes) * spent / new:.0f} s left" if new > 0 and episodes < self._total else ""
+            self.say(f"{100 * min(episodes / self._total, 1):3.0f}%  {text}{left}")
+
+    def report(self, row: Row) -> None:
+        self._teams = {name.removeprefix("team/"): value for name, value in row.items() if name.startswith("team/")}
+
+    def end(self) -> None:
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+
+    def finish(self, run: Run) -> None:
+        self.end()
+        print(f"\n{final_table(run)}")
+        film = f"film    {run.gif_path}\n" * run.gif_path.exists()
+        print(f"curve   {run.curve_path}\n{film}policy  {run.path / 'policy.safetensors'}")
+        print(f"next    counterpoint benchmark {run.path}    counterpoint play {run.path} --out team.gif", flush=True)
+
+
+def final_table(run: Run) -> str:
+    """The returns of a run's last report: with several seeds, mean, interquartile mean and 95 % interval over them."""
+    last = list({row["seed"]: row for row in run.rows()}.values())
+    names = [name for name in last[0] if name.startswith(("team/", "eval/team/"))]
+    labels = [("greedy " if name.startswith("eval/") else "training ") + name.rpartition("/")[2] for name in names]
+    values = [[float(cell) for row in last if isinstance(cell := row[name], int | float)] for name in names]
+    if len(last) == 1:
+        return markdown_table(["mean return", "last report"], zip(labels, (seed[0] for seed in values), strict=True))
+    rows = []
+    for label, seeds in zip(labels, values, strict=True):
+        s = stats.summary(seeds)
+        rows.append([label, s.mean, s.iqm, f"{s.low:.2f} … {s.high:.2f}", s.count])
+    return markdown_table(["mean return", "mean", "IQM", "95 % interval", "seeds"], rows)
+
+
+def require_sinks(config: Config) -> None:
+    """Refuses a run whose rows should go where they cannot."""
+    for option, package in (("tensorboard", "tensorboardX"), ("wandb", "wandb")):
+        if getattr(config.evaluation, option) and importlib.util.find_spec(package) is None:
+            raise UsageError(f"--{option} needs {package}, which is not installed: pip install 'counterpoint[{option}]'.")
+
+
+@contextmanager
+def sinks(run: Run, config: Config) -> Iterator[Callable[[Row], None]]:
+    """(row) → sends it wherever the settings ask, besides metrics.csv."""
+    with ExitStack() as stack:
+        wanted = []
+        if config.evaluation.tensorboard:
+            wanted.append(_tensorboard(run, stack))
+        if config.evaluation.wandb:
+            wanted.append(_wandb(run, config, stack))
+
+        def send(row: Row) -> None:
+            figures = {name: value for name, value in row.items() if name != "seed" and math.isfinite(value)}
+            for sink in wanted:
+                sink(row["seed"], figures)
+
+        yield send
+
+
+def _tensorboard(run: Run, stack: ExitStack) -> Callable[[int, Row], None]:
+    """Events in <run>/tensorboard/seed<k>; what a resumed run reports again replaces what it had reported."""
+    from tensorboardX import SummaryWriter
+
+    writers: dict[int, Any] = {}
+
+    def write(seed: int, figures: Row) -> None:
+        if seed not in writers:
+            folder = str(run.path / "tensorboard" / f"seed{seed}")
+            writers[seed] = stack.enter_context(SummaryWriter(folder, purge_step=figures["step"]))
+        for name, value in figures.items():
+            writers[seed].add_scalar(name, value, figures["step"])
+
+    return write
+
+
+def _wandb(run: Run, config: Config, stack: ExitStack) -> Callable[[int, Row], None]:
+    """A Weights & Biases run in <run>/wandb, on this machine only unless WANDB_MODE says otherwise (`wandb sync` sends it)."""
+    import wandb  # pyright: ignore[reportMissingImports] — an extra
+
+    mode = os.environ.get("WANDB_MODE", "offline")
+    logger = wandb.init(project="counterpoint", name=run.name, dir=run.path, config=run.config, mode=mode)
+    stack.callback(logger.finish)
+    several = config.training.num_seeds > 1
+
+    def write(seed: int, figures: Row) -> None:
+        # Steps of a run are W&B's only if they never fall: seeds come one after another, so the step is a column of its own.
+        logger.log({f"seed{seed}/{name}" if several else name: value for name, value in figures.items()})
+
+    return write

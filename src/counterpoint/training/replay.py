@@ -1,0 +1,195 @@
+"""Memories of the loop: what is added after a rollout and what an update is given.
+
+`uniform` is a ring of packed rows, one float32 row per transition, so that adding is one slice and sampling one gather.
+`prioritised` is the same ring, drawn from in proportion to priorities (Schaul et al. 2016, arXiv:1511.05952, Section 3.3).
+`on_policy` keeps the last rollout as it is, for learners that must learn from what they themselves just did.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from counterpoint.core.types import Key, Spec, Transition
+
+
+class Memory(NamedTuple):
+    """A memory bound to its sizes: init() → state, add(state, Transition[T, E, …]) → state, sample(state, key) → batch."""
+
+    init: Callable[[], Any]
+    add: Callable[[Any, Transition], Any]
+    sample: Callable[[Any, Key], Transition]
+    split: Callable[[Any, Any], Any]
+    """(keep, split) → for each field of the state, whether devices that share a run hold it all or a part each."""
+    feedback: Callable[[Any, Int[Array, "..."], Float[Array, "..."]], Any] = lambda state, index, errors: state
+    """(state, the batch's index, its absolute TD errors) → the state that has learnt what to draw more often."""
+    lasting: bool = True
+    """Whether the state is a ring that outlives an iteration, and so belongs into checkpoints."""
+
+
+class Ring(NamedTuple):
+    """The last `capacity` transitions."""
+
+    rows: Float[Array, "C D"]
+    added: Int[Array, ""]
+    """How many transitions were ever added."""
+
+
+def row_size(spec: Spec) -> int:
+    """Floats per stored transition."""
+    return spec.num_agents * (2 * spec.obs_size + spec.act_size + 3)
+
+
+def pack(steps: Transition) -> Float[Array, "R D"]:
+    """Transitions [T, E, …] as rows: obs, action, reward, next_obs, terminated, alive."""
+    fields = (steps.obs, steps.action, steps.reward, steps.next_obs, steps.terminated, steps.alive)
+    count = steps.done.size
+    return jnp.concatenate([field.reshape(count, -1).astype(jnp.float32) for field in fields], axis=1)
+
+
+def unpack(spec: Spec, rows: Float[Array, "*b D"]) -> Transition:
+    """The transitions of packed rows. `done` is not stored: learners from single steps have no use for it."""
+    n, lead = spec.num_agents, rows.shape[:-1]
+    sizes = [n * spec.obs_size, n * spec.act_size, n, n * spec.obs_size, n, n]
+    obs, action, reward, next_obs, terminated, alive = jnp.split(rows, np.cumsum(sizes)[:-1], axis=-1)
+    return Transition(
+        obs=obs.reshape(*lead, n, spec.obs_size),
+        action=action.reshape(*lead, n, spec.act_size),
+        reward=reward,
+        next_obs=next_obs.reshape(*lead, n, spec.obs_size),
+        terminated=terminated > 0,
+        alive=alive > 0,
+        done=jnp.zeros(lead, bool),
+    )
+
+
+def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batches: int = 1) -> Memory:
+    """A ring sampled uniformly with replacement; `per_add` transitions arrive at a time and must divide the capacity.
+
+    With `num_batches` above 1 a sample is that many independent minibatches, [num_batches, B, …].
+    """
+    if capacity % per_add:
+        raise ValueError(f"capacity {capacity} is no multiple of the {per_add} transitions added at a time")
+    shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
+
+    def init() -> Ring:
+        return Ring(rows=jnp.zeros((capacity, row_size(spec)), jnp.float32), added=jnp.zeros((), jnp.int32))
+
+    def add(ring: Ring, steps: Transition) -> Ring:
+        if steps.done.size != per_add:  # a slice of another size would be moved to fit, over the wrong rows
+            raise ValueError(f"this memory takes {per_add} transitions at a time, not {steps.done.size}")
+        rows = jax.lax.dynamic_update_slice_in_dim(ring.rows, pack(steps), ring.added % capacity, axis=0)
+        return Ring(rows=rows, added=ring.added + per_add)
+
+    def sample(ring: Ring, key: Key) -> Transition:
+        index = jax.random.randint(key, shape, 0, jnp.minimum(ring.added, capacity))
+        return unpack(spec, ring.rows.at[index].get(mode="promise_in_bounds"))
+
+    return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))
+
+
+def on_policy(steps: Transition) -> Memory:
+    """The last rollout, whole: a sample is [T, E, …] in order; `steps` says its shapes. Of `carry` only the first is kept."""
+
+    def add(state: Transition, steps: Transition) -> Transition:
+        return steps._replace(carry=jax.tree.map(lambda leaf: leaf[:1], steps.carry))
+
+    def init() -> Transition:
+        kept = jax.eval_shape(add, steps, steps)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kept)
+
+    return Memory(init=init, add=add, sample=lambda state, key: state, split=lambda keep, split: split, lasting=False)
+
+
+SMALLEST_ERROR = 1e-6
+"""Added to every TD error, so that no transition is lost for ever."""
+
+
+class PriorityRing(NamedTuple):
+    """The last transitions and how likely each is to be drawn."""
+
+    rows: Float[Array, "C D"]
+    added: Int[Array, ""]
+    tree: Float[Array, " W"]
+    """Node n is the sum of nodes 2n and 2n + 1, node 1 of all; the second half are the priorities, zero where nothing is."""
+    largest: Float[Array, " 1"]
+    """The largest priority ever given: what a new transition gets. An axis of one, which devices can share out."""
+
+
+def prioritised(
+    spec: Spec,
+    capacity: int,
+    batch_size: int,
+    per_add: int,
+    num_batches: int = 1,
+    exponent: float = 0.6,
+    beta: float = 0.4,
+    room: int = 0,
+) -> Memory:
+    """A ring sampled with chances P(i) = p_i / Σ p, where p_i = (|TD error| + ε)^exponent; samples weigh (count · P(i))^−beta.
+
+    Draws are independent; the paper takes one from each of B equal parts of the sum. Scaling weights by their maximum is left
+    to the learner, who knows all of a minibatch that devices share. `room` is the largest capacity with which the run may be
+    taken up again: it decides the tree's size, and so the draws.
+    """
+    ring = uniform(spec, capacity, batch_size, per_add, num_batches)
+    shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
+    depth = max(capacity - 1, room - 1, 1).bit_length()
+    first_leaf = 2**depth
+
+    def init() -> PriorityRing:
+        return PriorityRing(*ring.init(), tree=jnp.zeros(2 * first_leaf), largest=jnp.ones(1))
+
+    def add(state: PriorityRing, steps: Transition) -> PriorityRing:
+        rows, added = ring.add(Ring(state.rows, state.added), steps)
+        index = state.added % capacity + jnp.arange(per_add)
+        tree = _put(state.tree, depth, index, jnp.broadcast_to(state.largest, index.shape))
+        return state._replace(rows=rows, added=added, tree=tree)
+
+    def sample(state: PriorityRing, key: Key) -> Transition:
+        index = _draw(state.tree, depth, shape, key)
+        chance = state.tree[first_leaf + index] / state.tree[1]
+        count = jnp.minimum(state.added, capacity)
+        batch = unpack(spec, state.rows.at[index].get(mode="promise_in_bounds"))
+        return batch._replace(weight=(count * chance) ** -beta, index=index)
+
+    def feedback(state: PriorityRing, index: Int[Array, "*b"], errors: Float[Array, "*b"]) -> PriorityRing:
+        priority = ((errors + SMALLEST_ERROR) ** exponent).ravel()
+        tree = _put(state.tree, depth, index.ravel(), priority)
+        return state._replace(tree=tree, largest=jnp.maximum(state.largest, jnp.max(priority)))
+
+    return Memory(
+        init=init,
+        add=add,
+        sample=sample,
+        split=lambda keep, split: PriorityRing(rows=split, added=keep, tree=split, largest=split),
+        feedback=feedback,
+    )
+
+
+def _put(tree: Float[Array, " W"], depth: int, index: Int[Array, " B"], priority: Float[Array, " B"]) -> Float[Array, " W"]:
+    """The tree with new priorities; where an index comes twice, with the larger one, in whatever order they are written."""
+    node = index + 2**depth
+    tree = tree.at[node].set(0.0).at[node].max(priority)
+
+    def climb(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        tree, node = carry
+        node = node // 2
+        return tree.at[node].set(jnp.sum(tree.reshape(-1, 2)[node], axis=1)), node  # summed anew: rounding cannot pile up
+
+    return jax.lax.fori_loop(0, depth, climb, (tree, node))[0]
+
+
+def _draw(tree: Float[Array, " W"], depth: int, shape: tuple[int, ...], key: Key) -> Int[Array, "*b"]:
+    """Independent leaves with chances in proportion to their priorities; never one of priority zero."""
+
+    # A fresh number at each fork: one for the whole way down would have too few bits to tell a million leaves apart.
+    def descend(level: jax.Array, node: jax.Array) -> jax.Array:
+        left, right = jnp.moveaxis(tree.reshape(-1, 2)[node], -1, 0)
+        chance = jax.random.uniform(jax.random.fold_in(key, level), shape)
+        return 2 * node + ((right > 0) & (chance * (left + right) >= left))
+
+    return jax.lax.fori_loop(0, depth, descend, jnp.ones(shape, jnp.int32)) - 2**depth

@@ -1,0 +1,313 @@
+"""The controller with learners in threads: the same bits under delays, deaths and silence, and sums that decode."""
+
+import math
+import threading
+import time
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from counterpoint import config as configs
+from counterpoint.algos.base import TD_ERRORS
+from counterpoint.coded import learner as learners
+from counterpoint.coded.controller import DECODE_ERROR, Controller, Distribution, _accept, _parts, work_of
+from counterpoint.coded.planner import COLUMNS, recording_of
+from counterpoint.core import prng as random
+from counterpoint.core.errors import UsageError
+from counterpoint.training import train as experiment
+from fake_learners import Died, Threads
+from tiny import TINY
+
+EXACT = ("uncoded", "replication", "stream:3", "backup", "hedge:1.5", "fastest-first", "backup+fastest-first", "auto")
+LINEAR = ("mds", "systematic", "random-sparse", "ldpc", "cyclic:2")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "maddpg": {},
+    "ddpg, norms, standardised rewards": {"algorithm": "ddpg", "norm": "batch", "standardise_rewards": True},
+    "own minibatches, prioritised": {"minibatch": "per-agent", "replay": "prioritised"},
+}
+AGENTS, UPDATES = 4, 3
+
+
+class Case(NamedTuple):
+    """A program after some steps, and the central updates of the same per-agent program."""
+
+    algo: Any
+    memory: Any
+    work: learners.Work
+    compute: Any
+    agents: Any
+    batches: list[Any]
+    keys: list[Any]
+    central: list[Any]
+    figures: list[Any]
+
+
+@cache
+def case(variant: str = "maddpg") -> Case:
+    settings = {"scenario": "simple_spread", "scenario_args": (f"N={AGENTS}",), "num_episodes": 40} | VARIANTS[variant]
+    program = experiment.build(experiment.resolve(configs.override(configs.Config(), **(TINY | settings))))
+    algo = program.algo
+    start = jax.jit(algo.init)(random.key(0))
+    work = work_of(algo, program.memory, 0.0)
+    keys = [random.key(10 + n) for n in range(UPDATES)]
+    batches = [_batch(work.example.batch, n) for n in range(UPDATES)]
+    # The learners' own program is compared with the algorithm's function elsewhere: here each variant is compiled but once.
+    compute = learners.compiled(work)
+    agents, central, figures = start, [], []
+    for batch, key in zip(batches, keys, strict=True):
+        rows = learners.pack(agents)
+        published = learners.Published(*jax.device_get((*rows, batch, jax.random.key_data(key))))
+        vectors = np.stack([np.asarray(compute(published, np.int32(agent))) for agent in range(AGENTS)])
+        agents, own = jax.jit(partial(_accept, work))(*_parts(work, vectors, published))
+        central.append(jax.device_get(agents))
+        figures.append(jax.device_get(algo.gather(batch, own)))
+    return Case(algo, program.memory, work, compute, start, batches, keys, central, figures)
+
+
+def _batch(shapes: Any, seed: int) -> Any:
+    """Some transitions of these shapes."""
+    rng = np.random.default_rng(seed)
+
+    def draw(leaf: Any) -> jax.Array:
+        if leaf.dtype == bool:
+            return jnp.asarray(rng.random(leaf.shape) < 0.9)
+        if leaf.dtype == np.float32:
+            return jnp.asarray(rng.random(leaf.shape), jnp.float32)
+        return jnp.asarray(rng.integers(10, size=leaf.shape), leaf.dtype)
+
+    return jax.tree.map(draw, shapes)
+
+
+def test_the_central_run_is_the_algorithms_own_function():
+    about = case()
+    one = jax.jit(about.algo.update_one)
+    rows = [one(about.agents, about.batches[0], jnp.int32(i), about.keys[0]) for i in range(AGENTS)]
+    agents, figures = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+    assert_same_bits([jax.device_get(agents)], about.central[:1])
+    assert_same_bits([jax.device_get(figures)], about.figures[:1])
+    fused, _ = jax.jit(about.algo.update)(about.agents, about.batches[0], about.keys[0])
+    assert relative_errors(fused, about.central[0], about.agents).max() < 1e-3, "other kernels, other rounding"
+
+
+class Result(NamedTuple):
+    agents: list[Any]
+    metrics: list[Any]
+    controller: Controller
+    transport: Threads
+    said: list[str]
+    rows: list[Any]
+    seconds: float
+    """Of all updates."""
+
+
+def learn(
+    code: str, variant: str = "maddpg", count: int = 7, updates: int = UPDATES, mischief: Any = None, **settings: Any
+) -> Result:
+    """Some updates, distributed."""
+    about = case(variant)
+    pad = settings.get("pad", 0.0)
+    transport = Threads(about.work._replace(pad=pad), about.compute, mischief or (lambda learner, order: None))
+    said: list[str] = []
+    rows: list[Any] = []
+    distribution = Distribution(learners=count, code=code, **settings)
+    distribution.check(4)
+    controller = Controller(about.algo, about.work, distribution, transport, say=said.append, record=rows.extend)
+    agents, states, metrics, began = about.agents, [], [], time.monotonic()
+    for n in range(updates):
+        agents, figures = controller(agents, about.batches[n % 3], about.keys[n % 3])
+        states.append(jax.device_get(agents))
+        metrics.append(jax.device_get(figures))
+    seconds = time.monotonic() - began
+    controller.close()
+    return Result(states, metrics, controller, transport, said, rows, seconds)
+
+
+def assert_same_bits(found: list[Any], wanted: list[Any]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
+
+
+def relative_errors(found: Any, wanted: Any, before: Any) -> np.ndarray:
+    """‖found − wanted‖ over ‖wanted − before‖, per agent."""
+    rows = [np.asarray(learners.pack(tree)[0], np.float64) for tree in (found, wanted, before)]
+    return np.linalg.norm(rows[0] - rows[1], axis=1) / np.linalg.norm(rows[1] - rows[2], axis=1)
+
+
+@pytest.mark.parametrize("code", EXACT)
+def test_plain_answers_give_the_bits_of_the_central_run(code):
+    found = learn(code)
+    assert_same_bits(found.agents, case().central)
+    for metrics, figures in zip(found.metrics, case().figures, strict=True):
+        assert_same_bits([{name: metrics[name] for name in figures}], [figures])
+        np.testing.assert_array_equal(metrics[DECODE_ERROR], np.zeros(4))
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "maddpg"])
+def test_whatever_the_family_does_is_distributed(variant):
+    found = learn("backup", variant)
+    assert_same_bits(found.agents, case(variant).central)
+    if "prioritised" in variant:
+        assert_same_bits([found.metrics[0][TD_ERRORS]], [case(variant).figures[0][TD_ERRORS]])
+    coded = learn("mds", variant, updates=1)
+    assert relative_errors(coded.agents[0], case(variant).central[0], case(variant).agents).max() < 1e-6
+
+
+@pytest.mark.parametrize("code", LINEAR)
+def test_sums_decode_to_the_error_that_is_told(code):
+    """Over some updates, because errors would grow: Adam divides by what was decoded."""
+    found = learn(code, straggle="k=2,delay=0.2")
+    for n, before in enumerate([case().agents, *case().central[:-1]]):
+        errors, told = relative_errors(found.agents[n], case().central[n], before), found.metrics[n][DECODE_ERROR]
+        assert told.max() < 1e-10
+        assert errors.max() < 1e-6
+        np.testing.assert_array_equal(*(np.asarray(learners.pack(tree)[1]) for tree in (found.agents[n], case().central[n])))
+    assert (found.metrics[0][DECODE_ERROR] > 0).all() == (code in ("mds", "random-sparse"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 11])
+@pytest.mark.parametrize("code", ["stream:2", "backup", "uncoded"])
+def test_any_number_of_learners_gives_the_same_bits(code, count):
+    assert_same_bits(learn(code, count=count, updates=2).agents, case().central[:2])
+
+
+@pytest.mark.parametrize("code", ["uncoded", "replication", "stream:3", "backup", "hedge:0.5", "ldpc", "mds"])
+def test_learners_die_in_every_update_and_the_run_goes_on(code):
+    """Three of seven at their first task of every update."""
+    dead: set[tuple[int, int]] = set()
+
+    def mischief(learner, order):
+        if (order.update, learner) not in dead and learner in (order.update, order.update + 1, 6):
+            dead.add((order.update, learner))
+            raise Died
+
+    found = learn(code, mischief=mischief)
+    assert found.transport.spawned >= 7 + 3
+    assert "learner 1 is lost (its process died); another takes its place" in found.said
+    if code in ("mds", "ldpc"):
+        assert relative_errors(found.agents[0], case().central[0], case().agents).max() < 1e-6
+    else:
+        assert_same_bits(found.agents, case().central)
+
+
+def test_a_learner_that_hangs_is_replaced_after_the_patience():
+    hangs = threading.Event()
+
+    def mischief(learner, order):
+        if learner == 1 and order.update == 0 and not hangs.is_set():
+            hangs.set()
+            time.sleep(30)
+
+    found = learn("uncoded", mischief=mischief, patience=1.0)
+    assert found.seconds < 10
+    assert "learner 1 is lost (silent for 1 s); another takes its place" in found.said
+    assert_same_bits(found.agents, case().central)
+    assert next(row["outcome"] for row in found.rows if row["learner"] == 1) == "lost"
+
+
+def test_a_message_that_cannot_be_fetched_is_computed_again():
+    about = case()
+    transport = Threads(about.work, about.compute)
+    transport.unreachable = {0, 2}
+    controller = Controller(about.algo, about.work, Distribution(learners=4, code="uncoded"), transport)
+    agents, _ = controller(about.agents, about.batches[0], about.keys[0])
+    controller.close()
+    assert transport.spawned == 6
+    assert_same_bits([jax.device_get(agents)], about.central[:1])
+
+
+def test_when_too_few_live_the_update_is_finished_here_and_the_run_told_to_stop():
+    about = case()
+
+    def mischief(learner, order):
+        raise Died
+
+    transport = Threads(about.work, about.compute, mischief)
+    settings = Distribution(learners=3, code="backup", patience=1.0)
+    controller = Controller(about.algo, about.work, settings, transport)
+    transport.refuse_to_start = True
+    agents, _ = controller(about.agents, about.batches[0], about.keys[0])
+    assert "only 0 of 3 learners live" in controller.failed
+    assert_same_bits([jax.device_get(agents)], about.central[:1])
+    controller.close()
+
+
+def test_learners_that_never_start_are_refused_in_a_sentence():
+    about = case()
+    transport = Threads(about.work, about.compute)
+    transport.refuse_to_start = True
+    with pytest.raises(UsageError, match="only 0 of 2 learners started"):
+        Controller(about.algo, about.work, Distribution(learners=2), transport)
+
+
+@pytest.mark.parametrize("code", ["replication", "backup", "cyclic:3", "hedge:2"])
+def test_stragglers_are_not_waited_for(code):
+    """One of eight is five seconds late in each of five updates; two copies of each agent are enough."""
+    found = learn(code, count=8, straggle="k=1,delay=5.0", updates=5, pad=0.01)
+    assert found.seconds < 4.0
+    assert "stopped" in {row["outcome"] for row in found.rows}
+
+
+def test_slow_machines_really_compute_longer():
+    found = learn("uncoded", count=4, straggle="slow=2,factor=12", updates=3, timeline=10)
+    seconds = {}
+    for row in found.rows:
+        seconds.setdefault(row["learner"], []).append(row["computed"])
+    order = sorted(seconds, key=lambda learner: min(seconds[learner]))
+    assert min(seconds[order[2]]) > 2.5 * min(seconds[order[1]])
+
+
+def test_the_timeline_tells_who_did_what_and_the_planner_reads_it():
+    found = learn("backup", straggle="k=1,delay=0.3", updates=3, pad=0.02)
+    assert all(tuple(row) == COLUMNS or set(row) == set(COLUMNS) for row in found.rows)
+    for update in range(3):
+        used = [row["agents"] for row in found.rows if row["update"] == update and row["outcome"] == "used"]
+        assert sorted(used) == ["0", "1", "2", "3"]
+    recording = recording_of(found.rows)
+    assert recording.unit == pytest.approx(0.02, rel=0.3)
+    assert recording.delays.start.max() > 0.01
+
+
+def test_only_so_many_updates_are_recorded():
+    assert {row["update"] for row in learn("backup", updates=3, timeline=2).rows} == {0, 1}
+
+
+def test_auto_moves_from_backup_to_what_wastes_nothing():
+    found = learn("auto", count=5, updates=22, pad=0.05)
+    assert any(sentence.startswith("code auto: uncoded") for sentence in found.said), found.said
+    assert "stopped" not in {row["outcome"] for row in found.rows if row["update"] > 20}
+
+
+def test_fastest_first_leaves_out_the_slow():
+    found = learn("fastest-first", count=6, straggle="slow=2,factor=8", pad=0.01, updates=6)
+    late = [row for row in found.rows if row["update"] == 5]
+    assert max(row["computed"] for row in late) < 0.05
+    assert max(row["computed"] for row in found.rows if row["update"] == 0) > 0.07
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"code": "mdss"}, "unknown scheme 'mdss'"),
+        ({"code": "mds", "learners": 3}, "at least 4 learners"),
+        ({"straggle": "k=9,delay=1"}, "9 stragglers among 7 learners"),
+        ({"straggle": "late=1"}, "cannot read 'late=1'"),
+        ({"patience": 0.0}, "--patience must be at least 1"),
+        ({"min_learners": 8}, "--min-learners 8 is more than --learners 7"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        Distribution(**({"learners": 7} | settings)).check(4)
+
+
+def test_agents_that_learn_one_after_another_are_refused():
+    about = case()
+    with pytest.raises(UsageError, match="choose --order snapshot"):
+        work_of(about.algo._replace(update_one=None), about.memory, 0.0)
+    assert math.isfinite(Distribution().patience)

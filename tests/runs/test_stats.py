@@ -1,0 +1,146 @@
+"""Statistics by hand, and what must hold for every sample."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterpoint.core.errors import UsageError
+from counterpoint.runs import stats
+
+SAMPLES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([4.0], 4.0),
+        ([1.0, 2.0, 6.0], 3.0),  # a quarter of three is nobody
+        ([100.0, 2.0, 4.0, -50.0], 3.0),
+        ([9, 1, 2, 3, 4, 5, 6], 4.0),  # seven: 1 and 9 go, 2..6 stay
+        ([0, 0, 1, 2, 3, 4, 90, 90], 2.5),  # eight: two go at each end
+    ],
+)
+def test_iqm_drops_a_quarter_at_each_end(values, expected):
+    assert stats.iqm(values) == pytest.approx(expected)
+
+
+def test_statistics_work_along_an_axis():
+    table = np.array([[1.0, 2.0, 3.0, 100.0], [5.0, -7.0, 5.0, 9.0]])
+    np.testing.assert_allclose(stats.iqm(table), [2.5, 5.0])
+    np.testing.assert_allclose(stats.iqm(table.T, axis=0), [2.5, 5.0])
+    np.testing.assert_allclose(stats.mean(table, axis=0), [3.0, -2.5, 4.0, 54.5])
+
+
+def test_interval_of_two_values_is_known():
+    """The mean of two redrawn coin flips is 0, 1/2, 1 with chances 1/4, 1/2, 1/4."""
+    assert stats.bootstrap_interval([0.0, 1.0], stats.mean, confidence=0.95) == (0.0, 1.0)
+    assert stats.bootstrap_interval([0.0, 1.0], stats.mean, confidence=0.4) == (0.5, 0.5)
+
+
+def test_interval_matches_the_normal_one_for_many_values():
+    values = np.random.default_rng(1).normal(10.0, 2.0, size=400)
+    low, high = stats.bootstrap_interval(values, stats.mean)
+    half = 1.96 * values.std() / np.sqrt(400)
+    assert low == pytest.approx(values.mean() - half, abs=0.03)
+    assert high == pytest.approx(values.mean() + half, abs=0.03)
+
+
+def test_interval_is_deterministic_by_seed_and_takes_any_statistic():
+    values = np.random.default_rng(2).normal(size=11)
+    assert stats.bootstrap_interval(values, stats.iqm) == stats.bootstrap_interval(values, stats.iqm)
+    assert stats.bootstrap_interval(values, stats.iqm) != stats.bootstrap_interval(values, stats.iqm, seed=1)
+    low, high = stats.bootstrap_interval(values, np.median)
+    assert {low, high} <= set(values)
+
+
+def test_blocks_hold_all_resamples(monkeypatch):
+    values, seen = np.arange(5.0), []
+
+    def count(sample, axis):
+        seen.append(len(sample))
+        return stats.mean(sample, axis)
+
+    monkeypatch.setattr(stats, "BLOCK", 60)
+    stats.bootstrap_interval(values, count, resamples=50)
+    assert seen == [12, 12, 12, 12, 2]
+
+
+@given(SAMPLES)
+def test_interval_lies_within_the_values(values):
+    low, high = stats.bootstrap_interval(values, stats.mean, resamples=50)
+    slack = 1e-9 * max(map(abs, values))
+    assert min(values) - slack <= low <= high <= max(values) + slack
+
+
+def test_band_redraws_whole_curves():
+    """Two curves with one gap between them: the band is as wide as the curves are apart, at every point."""
+    low, high = stats.bootstrap_band(np.array([[0.0, 5.0, 2.0], [1.0, 4.0, 2.0]]))
+    np.testing.assert_allclose(low, [0.0, 4.0, 2.0], atol=1e-12)
+    np.testing.assert_allclose(high, [1.0, 5.0, 2.0], atol=1e-12)
+
+
+def test_band_agrees_with_intervals():
+    curves = np.random.default_rng(3).normal(size=(6, 4))
+    low, high = stats.bootstrap_band(curves, seed=5)
+    for x in range(4):
+        assert (low[x], high[x]) == pytest.approx(stats.bootstrap_interval(curves[:, x], seed=5))
+
+
+def test_summary_by_hand():
+    found = stats.summary([2.0, 4.0, 4.0, 10.0])
+    assert found.mean == 5.0
+    assert found.iqm == 4.0
+    assert found.count == 4
+    assert found.std == pytest.approx(np.sqrt(12.0))  # (9 + 1 + 1 + 25) / 3
+    assert 2.0 <= found.low < 5.0 < found.high <= 10.0
+
+
+def test_one_value_is_its_own_interval():
+    assert stats.summary([7.5]) == stats.Summary(mean=7.5, iqm=7.5, low=7.5, high=7.5, count=1, std=0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [([], "at least one"), ([[1.0, 2.0]], r"shape \(1, 2\)"), ([1.0, np.nan], "value 1 of 2"), ([np.inf], "inf")],
+)
+def test_bad_values_are_the_users_error(values, word):
+    with pytest.raises(UsageError, match=word):
+        stats.summary(values)
+
+
+@pytest.mark.parametrize("options", [{"confidence": 95.0}, {"confidence": 0.0}, {"resamples": 0}])
+def test_bad_options_are_the_users_error(options):
+    with pytest.raises(UsageError, match=next(iter(options))):
+        stats.bootstrap_interval([1.0], **options)
+
+
+def test_modules_load_without_jax_ray_or_matplotlib():
+    code = "import sys, counterpoint.stats, counterpoint.plots; print(sorted({'jax', 'ray', 'matplotlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_smoothing_looks_back_only():
+    np.testing.assert_allclose(stats.smoothed(np.array([2.0, 4.0, 6.0, 0.0]), 3), [2.0, 3.0, 4.0, 10 / 3])
+    np.testing.assert_allclose(stats.smoothed(np.array([2.0, 4.0]), 1), [2.0, 4.0])
+    with pytest.raises(UsageError, match="at least 1"):
+        stats.smoothed(np.array([1.0]), 0)
+
+
+def test_aligned_curves_meet_where_all_are():
+    first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 3.0]))
+    second = (np.array([5.0, 15.0, 30.0]), np.array([7.0, 9.0, 9.0]))
+    places, values = stats.aligned([first, second])
+    np.testing.assert_allclose(places, [5.0, 10.0, 15.0, 20.0])
+    np.testing.assert_allclose(values, [[0.5, 1.0, 2.0, 3.0], [7.0, 8.0, 9.0, 9.0]])
+
+
+def test_long_curves_are_thinned_to_their_ends():
+    x = np.arange(5000.0)
+    places, values = stats.aligned([(x, 2 * x)])
+    assert places.size == stats.MOST_POINTS
+    assert (places[0], places[-1]) == (0.0, 4999.0)
+    np.testing.assert_allclose(values[0], 2 * places)
