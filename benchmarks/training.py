@@ -22,7 +22,7 @@ import probe
 import counterpoint
 from counterpoint import config as configs
 from counterpoint.core import prng
-from counterpoint.core.types import Spec
+from counterpoint.core.spaces import Spec
 from counterpoint.runs.tables import markdown_table
 from counterpoint.training.loop import Program, compile_advance, compile_begin
 from counterpoint.training.program import build, prepare_jax, resolve

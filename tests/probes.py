@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from counterpoint.core.picture import Picture
-from counterpoint.core.types import ActionSpace, Box, Discrete, Spec, Step
+from counterpoint.core.spaces import ActionSpace, Box, Discrete, Spec
+from counterpoint.core.types import Step
+from counterpoint.envs.base import World
 
 COIN = Discrete((2,))
 
@@ -28,7 +30,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(World):
     """A game of `max_steps` steps about one cue; subclasses say who sees what and what it is worth."""
 
     max_steps: int = 1
@@ -37,7 +39,6 @@ class Probe:
     name: ClassVar[str] = "probe"
     obs_sizes: ClassVar[tuple[int, ...]] = (1,)
     action_spaces: ClassVar[tuple[ActionSpace, ...]] = (COIN,)
-    metric_reductions: ClassVar[dict] = {}
 
     @cached_property
     def spec(self) -> Spec:

@@ -1,75 +1,78 @@
-"""All settings of a run: one frozen dataclass of groups, each flag named once, with its help beside it.
+"""All settings of a run: one frozen dataclass of groups. Each field is one flag, with its help beside it.
 
-`config.json` is this as plain data and rebuilds the run exactly. Presets are values of it.
+`config.json` holds this as plain data and rebuilds the run exactly. Presets are values of it.
 """
 
 import ast
 import dataclasses
 import difflib
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
 
-from counterpoint.algos import coma, maddpg
+from counterpoint.algos import maddpg
+from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
 from counterpoint.coded.controller import Distribution
+from counterpoint.core.checks import above, at_least, flag
 from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Box, Env, Spec
+from counterpoint.core.loading import address_of
+from counterpoint.core.spaces import Spec
+from counterpoint.core.types import Environment
 from counterpoint.envs import WORLDS, make
 
-Policy = Annotated[
-    Literal["maddpg", "ddpg", ""], tyro.conf.arg(metavar="{maddpg,ddpg}", help_behavior_hint="(default: as --algorithm)")
-]
-"""Of a team, if it is to differ from --algorithm."""
+TeamAlgorithm = Annotated[str, tyro.conf.arg(help_behavior_hint="(default: same as --algorithm)")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …", help_behavior_hint="(default: none)")]
 
 
 def _fields(scenario: str) -> set[str]:
-    """The arguments of a world of ours."""
+    """Returns the arguments of a built-in environment."""
     return {f.name for f in dataclasses.fields(WORLDS[scenario])} if scenario in WORLDS else set()
 
 
 @dataclass(frozen=True)
-class World:
-    """The world and who plays in it."""
+class EnvSettings:
+    """The environment and its agents."""
 
     scenario: str = "simple"
-    """Which world (see `counterpoint envs`)."""
+    """Built-in environment (listed by `counterpoint envs`)."""
     env: str = ""
-    """Instead of a scenario: your own PettingZoo or Gymnasium environment, as package.module:factory or file.py:factory."""
+    """Your own environment instead of a scenario: PettingZoo, Gymnasium or compiled, as package.module:name or file.py:name."""
     max_episode_len: int = 0
-    """Steps per episode (0: the world's own; 25 in particle worlds)."""
+    """Steps per episode (0: the environment's own limit; 25 in particle environments)."""
     num_agents: int = 0
-    """Agents in total (0: the scenario's own number)."""
-    num_adversaries: int = -1
-    """How many of them are adversaries (-1: the scenario's own number)."""
+    """Number of agents (0: the scenario's own)."""
+    num_adversaries: int = 0
+    """Number of adversaries among them (0: the scenario's own)."""
     flavour: Literal["mpe2", "openai"] = "mpe2"
-    """Rules of the particle worlds: the maintained package, or the original of 2017."""
+    """Rules of the particle environments: those of the maintained package or of the original of 2017."""
     actions: Literal["discrete", "continuous"] = "discrete"
-    """Kind of actions in particle worlds (how discrete ones reach the world: --world-action)."""
+    """Kind of actions in particle environments (see also --world-action)."""
     scenario_args: Words = ()
-    """Further arguments of the world, or of the factory of --env, such as N=5."""
+    """Further arguments of the scenario or of --env, such as N=5."""
     teams: Words = ()
-    """Teams of the agents of --env, such as wolf_*=adversary (default: those called adversary… are, the others are good)."""
+    """Teams of the agents of --env, such as wolf_*=adversary (default: agents named adversary… are adversaries)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "max_episode_len", "num_agents")
 
     @property
     def title(self) -> str:
-        """The world in words."""
+        """The environment in words."""
         if self.env:
             return self.env
         return f"{self.scenario} ({self.flavour})" if "flavour" in _fields(self.scenario) else self.scenario
 
     @property
     def short(self) -> str:
-        """The world in one word, for the names of folders."""
+        """The environment in one word, for the names of folders."""
         place = self.env.rpartition(":")[0]
         return Path(place).name.removesuffix(".py").rpartition(".")[2] or self.scenario
 
-    def build(self) -> Env:
-        """The world itself."""
+    def build(self) -> Environment:
+        """Opens or makes the environment."""
         if self.env:
             return self._open()
         if self.teams:
@@ -84,17 +87,17 @@ class World:
             arguments["flavour"] = self.flavour
         if "actions" in known:
             arguments["actions"] = self.actions
-        if self.num_agents or self.num_adversaries >= 0:
+        if self.num_agents or self.num_adversaries > 0:
             arguments |= self._sizes(known)
         return make(self.scenario, **arguments)
 
-    def _open(self) -> Env:
-        """The environment from elsewhere."""
-        from counterpoint.training.hosted import open_world
+    def _open(self) -> Environment:
+        """Opens the environment at the address of --env."""
+        from counterpoint.external.environment import open_environment
 
         if self.num_agents or self.num_adversaries > 0:
             raise UsageError("--num-agents and --num-adversaries are for scenarios: give the size of --env by --scenario-args.")
-        return open_world(self.env, self._arguments(), self.teams, self.max_episode_len)
+        return open_environment(self.env, self._arguments(), self.teams, self.max_episode_len)
 
     def _arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
@@ -106,10 +109,10 @@ class World:
         return arguments
 
     def _sizes(self, known: set[str]) -> dict[str, int]:
-        """The scenario's own size arguments for the number of agents and adversaries asked for."""
+        """Returns the scenario's size arguments for the given number of agents and adversaries."""
         own = [team == "adversary" for team in make(self.scenario).spec.teams]
         total, adversaries = len(own), sum(own)
-        if self.num_adversaries >= 0 and self.num_adversaries != adversaries:
+        if self.num_adversaries > 0 and self.num_adversaries != adversaries:
             if "num_adversaries" not in known:
                 plural = "adversary" if adversaries == 1 else "adversaries"
                 raise UsageError(
@@ -131,165 +134,164 @@ class World:
 
 @dataclass(frozen=True)
 class Training:
-    """How long and how much at a time."""
+    """Length of the training and size of its steps."""
 
     num_episodes: int = 60_000
     """Episodes to train for."""
     batch_size: int = 1024
-    """Transitions per minibatch (not with coma, which learns from whole rollouts)."""
+    """Transitions per minibatch (off-policy algorithms)."""
     buffer_size: int = 1_000_000
-    """Transitions kept for replay (not with coma)."""
+    """Transitions kept for replay (off-policy algorithms)."""
     update_every: int = 100
-    """World steps (of all parallel worlds together) between updates."""
+    """Environment steps, summed over parallel environments, between updates."""
     updates: int = 1
-    """Updates of all agents each time (not with coma)."""
+    """Updates of all agents each time (off-policy algorithms)."""
     warmup: int = 0
-    """World steps before the first update (0: batch size × episode length, but at most a quarter of the run; coma: none)."""
+    """Environment steps before the first update (0: batch size × episode length, at most a quarter of the run)."""
     num_envs: int = 1
-    """Worlds that run in parallel."""
+    """Parallel environments."""
     seed: int = 0
-    """The one source of randomness."""
+    """Seed of all randomness."""
     num_seeds: int = 1
-    """Seeds trained in one program: seed, seed + 1, …"""
+    """Seeds trained in one run: seed, seed + 1, …"""
     workers: int = 0
-    """Processes that step --env (0: one per copy, at most one per core)."""
+    """Processes that step an external --env (0: one per environment, at most one per core)."""
     worker_timeout: float = 60.0
-    """Seconds without an answer after which such a process is replaced."""
+    """Seconds without an answer after which a worker process is replaced."""
     devices: int = 0
-    """Devices to use (0: two on a CPU with two cores or more, otherwise one)."""
+    """Devices to use (0: two on a CPU with at least two cores, otherwise one)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "num_episodes", "batch_size", "update_every", "updates", "num_envs", "num_seeds")
+        at_least(self, 0, "seed", "warmup", "devices", "workers")
+        above(self, 0, "worker_timeout")
+        at_least(self, self.batch_size, "buffer_size")
+        if self.update_every % self.num_envs:
+            raise UsageError(
+                f"--num-envs {self.num_envs} does not divide --update-every {self.update_every}: choose --update-every"
+                f" {self.num_envs} or a multiple of it."
+            )
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where a run lives and how it is saved."""
+    """The run's folder and how often it is saved."""
 
     exp_name: str = ""
-    """Name of the run's folder (empty: scenario, algorithm and seed)."""
+    """Name of the run's folder (empty: environment, algorithm and seed)."""
     save_dir: str = "./runs"
-    """Where runs are kept."""
+    """Folder that holds the runs."""
     save_rate: int = 1000
     """Episodes between checkpoints."""
     load_dir: str = ""
-    """The run to read with --restore, --display or --benchmark (empty: the one that save-dir and exp-name give)."""
+    """Run to read with --restore, --display or --benchmark (empty: the one named by save-dir and exp-name)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "save_rate")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Watching and measuring."""
+    """Reports, evaluation and what to do instead of training."""
 
     restore: bool = False
-    """Continue the run in load-dir, or else the one that save-dir and exp-name give."""
+    """Continue the run in load-dir, or the one named by save-dir and exp-name."""
     display: bool = False
-    """Show the trained policy (a GIF), do not train."""
+    """Show the trained policy as a film instead of training."""
     benchmark: bool = False
-    """Measure a saved policy by the world's figures, do not train."""
+    """Measure a saved policy by the environment's metrics instead of training."""
     benchmark_iters: int = 100_000
-    """World steps of a benchmark."""
+    """Environment steps of a benchmark."""
     benchmark_dir: str = "./benchmark_files/"
-    """Where benchmark tables go."""
+    """Folder for benchmark tables."""
     plots_dir: str = "./learning_curves/"
-    """Where a copy of the learning curve goes."""
+    """Folder for a copy of the learning curve (empty: none)."""
     report_every: int = 1000
     """Episodes between reports: a row of metrics, an evaluation, a line of progress."""
     eval_episodes: int = 100
     """Greedy episodes per evaluation (0: none)."""
     tensorboard: bool = False
-    """Also write TensorBoard events into the run's folder."""
+    """Also write TensorBoard events to the run's folder."""
     wandb: bool = False
     """Also log to Weights & Biases (needs the wandb extra)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "benchmark_iters", "report_every")
+        at_least(self, 0, "eval_episodes")
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be set."""
+    """All settings."""
 
     preset: str = ""
-    """Start from a preset (see `counterpoint presets`); other options then change it."""
-    algorithm: Literal["maddpg", "ddpg", "coma"] = "maddpg"
-    """Critics that see everybody (maddpg) or only themselves (ddpg), unless a team says otherwise; or one counterfactual
-    critic for all (coma), with its own defaults and options."""
-    good_policy: Policy = ""
-    """Algorithm of the good agents."""
-    adv_policy: Policy = ""
+    """Preset to start from (listed by `counterpoint presets`); other options override it."""
+    algorithm: str = "maddpg"
+    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), coma (one counterfactual critic), or your
+    own as my_algorithm.py:entry. Each family has its own defaults and options."""
+    good_policy: TeamAlgorithm = ""
+    """Algorithm of the good team."""
+    adv_policy: TeamAlgorithm = ""
     """Algorithm of the adversaries."""
-    world: World = field(default_factory=World)
+    world: EnvSettings = field(default_factory=EnvSettings)
     training: Training = field(default_factory=Training)
-    learning: maddpg.Config | coma.Config = field(default_factory=maddpg.Config)
+    learning: Any = field(default_factory=maddpg.Config)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
     distribution: Distribution = field(default_factory=Distribution)
 
     @property
     def name(self) -> str:
-        """The run's folder if the user names none."""
-        return self.checkpoints.exp_name or f"{self.world.short}-{self.algorithm}-seed{self.training.seed}"
+        """The name of the run's folder if the user gives none."""
+        algorithm = short_name(self.algorithm)
+        return self.checkpoints.exp_name or f"{self.world.short}-{algorithm}-seed{self.training.seed}"
+
+    @property
+    def entry(self) -> Entry:
+        """The algorithm's registry entry."""
+        return find(self.algorithm)
 
     def sees(self, spec: Spec) -> np.ndarray:
-        """[N, N]: whom each agent's critic sees."""
-        policy = {"good": self.good_policy or self.algorithm, "adversary": self.adv_policy or self.algorithm}
-        central = np.array([policy.get(team, self.algorithm) == "maddpg" for team in spec.teams])
-        return central[:, None] | np.eye(spec.num_agents, dtype=bool)
+        """Returns [N, N]: which agents each agent's critic sees."""
+        chosen = {"good": self.good_policy, "adversary": self.adv_policy}
+        joint = {team: find(chosen.get(team) or self.algorithm).critic == "joint" for team in spec.teams}
+        return visibility(spec, joint)
 
-    def validate(self) -> Env:
-        """The world, after every setting was found to make sense."""
-        if type(self.learning) is not type(family_of(self.algorithm).learning):
+    def check(self, env: Environment) -> None:
+        """Refuses combinations of settings that cannot work, before anything is computed."""
+        t, entry, learners = self.training, self.entry, self.distribution.learners
+        if not isinstance(self.learning, entry.settings):
             raise UsageError(f"algorithm {self.algorithm} has other learning settings: choose it with override or --algorithm.")
-        values = {name: value for group in GROUPS for name, value in vars(getattr(self, group)).items()}
-        t = self.training
-        for name, smallest in (LEAST | {"buffer_size": t.batch_size}).items():
-            if name in values and not smallest <= values[name] < math.inf:
-                raise UsageError(f"{_flag(name)} must be at least {smallest:g}, not {values[name]:g}.")
-        for name in [*ABOVE_ZERO & values.keys(), *("critic_lr",) * (self.algorithm == "coma")]:
-            if not 0 < values[name] < math.inf:
-                raise UsageError(f"{_flag(name)} must be above 0, not {values[name]:g}.")
-        for name in SHARES & values.keys():
-            if not 0 <= values[name] <= 1:
-                raise UsageError(f"{_flag(name)} must be from 0 to 1, not {values[name]:g}.")
-        if t.update_every % t.num_envs:
-            raise UsageError(
-                f"--num-envs {t.num_envs} does not divide --update-every {t.update_every}: choose --update-every {t.num_envs}"
-                " or a multiple of it."
-            )
-        if self.world.env and t.num_seeds > 1:
-            raise UsageError(f"--env trains one seed at a time, not --num-seeds {t.num_seeds}: start one run for each --seed.")
-        env = self.world.build()
-        if isinstance(self.learning, coma.Config):
-            self._validate_coma(env)
+        for name in ("good_policy", "adv_policy"):
+            team = getattr(self, name)
+            if team and find(team).settings is not entry.settings:
+                raise UsageError(f"{flag(name)} {team} cannot train beside --algorithm {self.algorithm}: leave it out.")
+            if team and isinstance(entry.memory(self.learning), Rollout):
+                raise UsageError(f"--algorithm {self.algorithm} is for all teams: leave out --good-policy and --adv-policy.")
+        entry.check(env.spec, env.name)
+        if isinstance(entry.memory(self.learning), Rollout):
+            usual = training_of(entry)
+            for name in ("batch_size", "buffer_size", "updates", "warmup"):
+                if getattr(t, name) != getattr(usual, name):
+                    raise UsageError(
+                        f"{entry.name} learns once from each rollout as a whole: leave out {flag(name)} {getattr(t, name)}."
+                    )
         self.distribution.check(env.spec.num_agents)
-        if self.distribution.learners and (t.num_seeds > 1 or t.devices > 1):
+        if learners and not entry.learners:
+            raise UsageError(f"the updates of {entry.name} cannot be shared out: leave out --learners {learners}.")
+        if learners and (t.num_seeds > 1 or t.devices > 1):
             raise UsageError("--learners take one seed and one device: leave out --num-seeds and --devices, or --learners.")
-        if self.distribution.learners and self.world.env:
-            raise UsageError("--learners and --env exclude each other: choose one of them.")
-        return env
-
-    def _validate_coma(self, env: Env) -> None:
-        """Refuses what only other algorithms have a use for."""
-        if self.world.env:
-            raise UsageError(
-                "--env plays one update ahead, and coma learns from what its own policy did: choose --algorithm maddpg."
-            )
-        if learners := self.distribution.learners:
-            raise UsageError(f"coma has one critic for all, which cannot be shared out: leave out --learners {learners}.")
-        if self.good_policy or self.adv_policy:
-            raise UsageError("--algorithm coma is for all teams: leave out --good-policy and --adv-policy.")
-        for name in ("batch_size", "buffer_size", "updates", "warmup"):
-            given, usual = getattr(self.training, name), getattr(FAMILIES["coma"].training, name)
-            if given != usual:
-                raise UsageError(f"coma learns once from each rollout as a whole: leave out {_flag(name)} {given}.")
-        for agent, space in zip(env.spec.agents, env.spec.action_spaces, strict=True):
-            if isinstance(space, Box):
-                raise UsageError(
-                    f"coma needs discrete actions, and those of {agent} in {env.name} are continuous: choose --algorithm maddpg"
-                    f"{' or --actions discrete' * (self.world.actions == 'continuous')}."
-                )
+        if learners and env.compiled is None:
+            raise UsageError("--learners and an external --env exclude each other: choose one of them.")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def short_name(algorithm: str) -> str:
+    """Returns an algorithm's name for folders: that of an address is its file's."""
+    return Path(algorithm.rpartition(":")[0]).name.removesuffix(".py").rpartition(".")[2] or algorithm
 
 
 def _literal(text: str) -> Any:
-    """A number, boolean or word as written on the command line."""
+    """Returns a number, boolean or word as written on the command line."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -301,46 +303,24 @@ def _literal(text: str) -> Any:
 GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution")
 
 
-class Family(NamedTuple):
-    """What the settings of related algorithms are before anybody changes them."""
-
-    training: Training
-    learning: maddpg.Config | coma.Config
+def training_of(entry: Entry) -> Training:
+    """Returns the training defaults of an algorithm."""
+    return Training(**entry.training)
 
 
-FAMILIES = {
-    "maddpg": Family(Training(), maddpg.Config()),
-    "coma": Family(Training(num_episodes=60_000, num_envs=32, update_every=800), coma.Config()),
-}
-
-
-def family_of(algorithm: str) -> Family:
-    """The family that an algorithm belongs to."""
-    return FAMILIES["coma" if algorithm == "coma" else "maddpg"]
-
-
-LEAST: dict[str, int] = {
-    **dict.fromkeys(("num_episodes", "batch_size", "update_every", "updates", "num_envs", "num_seeds", "save_rate"), 1),
-    **dict.fromkeys(("benchmark_iters", "report_every", "num_units", "num_layers", "noise_steps"), 1),
-    **dict.fromkeys(("seed", "warmup", "devices", "eval_episodes", "max_episode_len", "num_agents", "clip", "critic_lr"), 0),
-    "workers": 0,
-    **dict.fromkeys(("logit_cost", "noise_start", "noise_end"), 0),
-    **dict.fromkeys(("epsilon_steps", "entropy_steps", "critic_steps"), 1),
-    **dict.fromkeys(("n_steps", "target_every", "entropy_start", "entropy_end"), 0),
-}
-"""The smallest value each of these settings may have."""
-
-ABOVE_ZERO = {"lr", "temperature", "worker_timeout"}
-SHARES = {"gamma", "tau", "priority_exponent", "priority_beta", "td_lambda", "epsilon_start", "epsilon_end"}
+def same_settings(first: str, second: str) -> bool:
+    """Returns whether two algorithms have the same settings; an empty name is the default algorithm."""
+    usual = Config().algorithm
+    return find(first or usual).settings is find(second or usual).settings
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """The settings as plain data."""
+    """Returns the settings as plain data."""
     return dataclasses.asdict(config)
 
 
 def from_dict(data: dict[str, Any]) -> Config:
-    """The settings that `to_dict` made plain."""
+    """Returns the settings of plain data."""
     flat: dict[str, Any] = {}
     for name, value in data.items():
         flat |= value if name in GROUPS and isinstance(value, dict) else {name: value}
@@ -351,64 +331,73 @@ def from_dict(data: dict[str, Any]) -> Config:
 
 
 def override(config: Config, **changes: Any) -> Config:
-    """The settings with some changed, by the names that the command line uses (dashes or underscores).
+    """Returns the settings with some changed, named as on the command line (dashes or underscores).
 
-    An algorithm of another family brings its own training and learning settings, whatever they were, before anything else
-    changes; only seeds and devices stay. `env` may be a factory itself, and `teams` a mapping from agents to teams.
+    Another algorithm brings its own training and learning settings before anything else changes; only seeds and devices stay.
+    `env` may be an environment's class, factory or compiled instance, `algorithm` an entry, `teams` a mapping from agents to
+    teams.
     """
     changes = _from_python({name.replace("-", "_"): value for name, value in changes.items()})
     if "algorithm" in changes:
         config = _choose(config, changes.pop("algorithm"))
-    homes = homes_of(config)
+    homes, by_group = homes_of(config), {}
     for name, value in changes.items():
         if name in GROUPS or name not in homes:
             close = difflib.get_close_matches(name, homes, 1)
             hint = f"; perhaps {close[0]}?" if close else "."
-            raise UsageError(f"there is no setting {name!r}{hint}" + _whose(config, name))
+            raise UsageError(f"there is no setting {name!r}{hint}" + _owner(config, name))
         part = getattr(config, homes[name]) if homes[name] else config
-        part = dataclasses.replace(part, **{name: _fitting(name, get_type_hints(type(part))[name], value)})
-        config = dataclasses.replace(config, **{homes[name]: part}) if homes[name] else part
-    return config
+        by_group.setdefault(homes[name], {})[name] = _fitting(name, get_type_hints(type(part))[name], value)
+    own = by_group.pop("", {})
+    parts = {group: dataclasses.replace(getattr(config, group), **values) for group, values in by_group.items()}
+    return dataclasses.replace(config, **own, **parts)
 
 
 def _from_python(changes: dict[str, Any]) -> dict[str, Any]:
-    """Settings that Python gives as objects, in the words of the command line."""
+    """Returns settings that Python gives as objects as the words of the command line."""
     plain = dict(changes)
-    if callable(plain.get("env")):
-        from counterpoint.external.adapters import address
-
-        plain["env"] = address(plain["env"])
+    env, algorithm = plain.get("env"), plain.get("algorithm")
+    if env is not None and not isinstance(env, str):
+        if dataclasses.is_dataclass(env) and not isinstance(env, type):
+            fields = {f.name: getattr(env, f.name) for f in dataclasses.fields(env) if getattr(env, f.name) != f.default}
+            plain["scenario_args"] = tuple(f"{name}={value!r}" for name, value in fields.items())
+            env = type(env)
+        plain["env"] = address_of(env, "env")
+    if isinstance(algorithm, Entry):
+        plain["algorithm"] = (
+            algorithm.name if entries().get(algorithm.name) is algorithm else address_of(algorithm, "algorithm")
+        )
     if isinstance(plain.get("teams"), dict):
         plain["teams"] = tuple(f"{agent}={team}" for agent, team in plain["teams"].items())
     return plain
 
 
 def _choose(config: Config, algorithm: Any) -> Config:
-    """The settings with that algorithm."""
-    algorithm = _fitting("algorithm", get_type_hints(Config)["algorithm"], algorithm)
-    old, new = family_of(config.algorithm), family_of(algorithm)
+    """Returns the settings with that algorithm."""
+    entry = find(_fitting("algorithm", str, algorithm))
+    old = config.entry.settings
     config = dataclasses.replace(config, algorithm=algorithm)
-    if new is old:
+    if entry.settings is old:
         return config
     t = config.training
-    training = dataclasses.replace(new.training, seed=t.seed, num_seeds=t.num_seeds, devices=t.devices)
-    return dataclasses.replace(config, training=training, learning=new.learning)
+    training = dataclasses.replace(training_of(entry), seed=t.seed, num_seeds=t.num_seeds, devices=t.devices)
+    return dataclasses.replace(config, training=training, learning=entry.settings())
 
 
 def homes_of(config: Config) -> dict[str, str]:
-    """Which group each setting lives in; empty if in none."""
+    """Returns the group of each setting; empty if it has none."""
     own = dict.fromkeys(vars(config), "")
     return own | {name: group for group in GROUPS for name in vars(getattr(config, group))}
 
 
-def _whose(config: Config, name: str) -> str:
-    """A hint if another family has the setting."""
-    others = [algorithm for algorithm, family in FAMILIES.items() if name in vars(family.learning)]
+def _owner(config: Config, name: str) -> str:
+    """Returns a hint if another algorithm has the setting."""
+    others = [entry.name for entry in entries().values() if name in {f.name for f in dataclasses.fields(entry.settings)}]
     return f" It is one of {others[0]}'s, and this is {config.algorithm}." if others else ""
 
 
 def _fitting(name: str, kind: Any, value: Any) -> Any:
-    """The value as the field's type, or the user's error."""
+    """Returns the value if it fits the field's type."""
     origin = get_origin(kind) or kind
     if origin is Literal:
         choices = [choice for choice in get_args(kind) if choice]
@@ -424,101 +413,3 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             what = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}[origin]
             raise UsageError(f"{name} must be {what}, not {value!r}.")
     return value
-
-
-def preset(name: str) -> Config:
-    """The settings of that name."""
-    if name not in PRESETS:
-        close = difflib.get_close_matches(name, list(PRESETS), 1)
-        hint = f" (perhaps {close[0]}?)" if close else ""
-        raise UsageError(f"unknown preset {name!r}{hint}; known are {', '.join(PRESETS)}.")
-    return dataclasses.replace(PRESETS[name], preset=name)
-
-
-def start(name: str = "", algorithm: str = "", scenario: str = "") -> Config:
-    """Where settings start from: the preset of that name, else the one that the world is known to need, else the defaults."""
-    if not name and scenario in OWN_PRESETS and family_of(algorithm or "maddpg") is FAMILIES["maddpg"]:
-        name = scenario
-    config = preset(name) if name else Config()
-    return override(config, algorithm=algorithm) if algorithm else config
-
-
-OWN_PRESETS = ("tennis",)
-"""Worlds with a preset of their own name, which training there starts from: the authors' settings do not learn them."""
-
-GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
-"""Four small steps where the authors take one large one, for the same arithmetic."""
-
-COMA_PARTICLES: dict[str, Any] = {
-    **{"flavour": "openai", "num_episodes": 100_000, "num_envs": 32, "update_every": 800, "standardise_rewards": True},
-    **{"lr": 1e-3, "gamma": 0.99, "clip": 10.0, "num_units": 128, "critic_steps": 4, "epsilon_start": 0.1, "epsilon_end": 0.0},
-    **{"entropy_start": 0.02, "entropy_end": 0.002, "entropy_steps": 1_500_000},
-}
-"""Random play meets everything there is in a particle world: little more is needed to explore."""
-
-COMA_PATIENT: dict[str, Any] = {"num_episodes": 400_000, "lr": 5e-4, "critic_steps": 2, "entropy_steps": 4_000_000}
-"""Three who share one reward take long to find out who goes where."""
-
-PRESETS: dict[str, Config] = {
-    "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
-    "authors-spread": override(Config(), scenario="simple_spread", flavour="openai", init="glorot"),
-    "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", init="glorot"),
-    "tuned-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", num_episodes=25_000, **GENTLE),
-    "tuned-spread": override(
-        Config(),
-        scenario="simple_spread",
-        flavour="openai",
-        num_episodes=25_000,
-        lr=1e-3,
-        gamma=0.75,
-        init="glorot",
-        num_units=128,
-        update_every=10,
-        batch_size=256,
-    ),
-    "tennis": override(
-        Config(),
-        scenario="tennis",
-        num_episodes=1200,
-        report_every=100,
-        save_rate=200,
-        update_every=1,
-        updates=2,
-        batch_size=128,
-        buffer_size=200_000,
-        warmup=1000,
-        lr=1e-3,
-        gamma=0.99,
-        tau=0.005,
-        clip=1.0,
-        init="glorot",
-        noise="ou",
-        noise_start=0.5,
-        noise_end=0.1,
-        noise_steps=20_000,
-    ),
-    "coma-notes": override(
-        Config(),
-        algorithm="coma",
-        scenario="switch2",
-        num_episodes=10_000,
-        num_envs=10,
-        update_every=500,
-        lr=1e-4,
-        critic_lr=5e-3,
-        gamma=0.99,
-        clip=10.0,
-        td_lambda=0.0,
-        target_every=10,
-        epsilon_start=0.0,
-        epsilon_end=0.0,
-        entropy_start=0.0,
-        entropy_end=0.0,
-    ),
-    "coma-switch2-v0": override(Config(), algorithm="coma", scenario="switch2", scenario_args=("clock=False",), recurrent=True),
-    "coma-switch4": override(Config(), algorithm="coma", scenario="switch4", num_episodes=100_000),
-    "coma-spread": override(
-        Config(), algorithm="coma", scenario="simple_spread", **(COMA_PARTICLES | COMA_PATIENT), report_every=5000
-    ),
-    "coma-speaker": override(Config(), algorithm="coma", scenario="simple_speaker_listener", **COMA_PARTICLES),
-}

@@ -14,7 +14,8 @@ from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.nets import Layer
 from counterpoint.core.ops import Moments
-from counterpoint.core.types import Discrete, Transition
+from counterpoint.core.spaces import Discrete
+from counterpoint.core.types import Transition
 from counterpoint.training.replay import on_policy
 from counterpoint.training.rollout import rollout, start
 from probes import COIN, Delayed, Matching, Probe, Relay, TwoHeads, side, spec_of

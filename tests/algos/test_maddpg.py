@@ -14,7 +14,8 @@ from counterpoint.algos import maddpg
 from counterpoint.core import prng
 from counterpoint.core.actions import Heads, heads_of
 from counterpoint.core.nets import Layer
-from counterpoint.core.types import Box, Discrete, Transition
+from counterpoint.core.spaces import Box, Discrete
+from counterpoint.core.types import Transition
 from counterpoint.training.replay import uniform
 from probes import spec_of
 

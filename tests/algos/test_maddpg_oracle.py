@@ -14,7 +14,8 @@ import pytest
 from counterpoint.algos import maddpg
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
-from counterpoint.core.types import Box, Discrete, Spec, Transition
+from counterpoint.core.spaces import Box, Discrete, Spec
+from counterpoint.core.types import Transition
 from counterpoint.envs import make
 from probes import spec_of
 

@@ -15,7 +15,8 @@ from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ops import Moments, add_moments
-from counterpoint.core.types import Box, Discrete, Transition
+from counterpoint.core.spaces import Box, Discrete
+from counterpoint.core.types import Transition
 from counterpoint.training.loop import compile_advance, compile_begin
 from counterpoint.training.program import build
 from counterpoint.training.replay import prioritised, uniform

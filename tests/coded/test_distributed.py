@@ -43,7 +43,7 @@ def threads(monkeypatch):
         return made[-1]
 
     program = compute()
-    monkeypatch.setattr(distributed.rays, "RayTransport", transport)
+    monkeypatch.setattr(distributed.ray_transport, "RayTransport", transport)
     monkeypatch.setattr(learners, "compiled", lambda work: program)
     return made
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_distributed_is_refused_before_a_folder_is_made(settings,
 
 
 def test_a_missing_ray_is_said_in_a_sentence(monkeypatch, tmp_path):
-    monkeypatch.setattr(distributed.rays.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(distributed.ray_transport.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'counterpoint\[ray\]'"):
         train(tmp_path, "never")
     assert not list(tmp_path.iterdir())

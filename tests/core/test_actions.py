@@ -18,7 +18,7 @@ from counterpoint.core.actions import (
     softmax,
     to_world,
 )
-from counterpoint.core.types import Box, Discrete
+from counterpoint.core.spaces import Box, Discrete
 from probes import spec_of
 
 MIXED = spec_of((1, 1, 1, 1), (Discrete((3,)), Discrete((2, 3)), Box(2, -2.0, 6.0), Discrete((2,))))

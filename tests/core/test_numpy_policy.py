@@ -15,7 +15,7 @@ import pytest
 from counterpoint.algos import coma, maddpg
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import to_world
-from counterpoint.core.types import Box, Discrete, Spec
+from counterpoint.core.spaces import Box, Discrete, Spec
 from probes import spec_of
 
 TEAMS: dict[str, Spec] = {

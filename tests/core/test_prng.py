@@ -1,4 +1,4 @@
-"""The generator behind `counterpoint.random`: uniform, independent by key, and the same however it is batched."""
+"""The generator behind `counterpoint.core.prng`: uniform, independent by key, and the same however it is batched."""
 
 from functools import partial
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import counterpoint.core.prng
+from counterpoint.core import prng
 from counterpoint.core.types import Step
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.mpe.scenario import NUM_MOVES, Scenario, State
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 def one_step(world: Scenario, state: State, action: jax.Array) -> Outcome:
-    after, step = world.step(counterpoint.random.key(0), state, action)
+    after, step = world.step(prng.key(0), state, action)
     return Outcome(after, step, world.benchmark_data(after))
 
 
@@ -235,7 +235,7 @@ def random_actions(world: Scenario, mode: str, seed: int) -> np.ndarray:
 
 @cache
 def starts(world: Scenario) -> State:
-    states, _ = jax.jit(jax.vmap(world.reset), compiler_options=QUICK)(jax.random.split(counterpoint.random.key(7), EPISODES))
+    states, _ = jax.jit(jax.vmap(world.reset), compiler_options=QUICK)(jax.random.split(prng.key(7), EPISODES))
     return jax.tree.map(np.asarray, states)
 
 

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-import counterpoint.core.prng
-from counterpoint.core.types import Box
+from counterpoint.core import prng
+from counterpoint.core.spaces import Box
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.mpe.scenario import NUM_MOVES, Scenario, State
 
@@ -161,7 +161,7 @@ def play(name: str, arguments: dict[str, Any], actions: str, seed: int) -> tuple
 @partial(jax.jit, static_argnums=0, compiler_options=QUICK)
 def advance(world: Scenario, states: State, actions: jax.Array) -> Any:
     def one(state, action):
-        after, step = world.step(counterpoint.random.key(0), state, action)
+        after, step = world.step(prng.key(0), state, action)
         return after, step, world.benchmark_data(after)
 
     return jax.vmap(one)(states, actions)
@@ -250,7 +250,7 @@ def test_reset_observations_are_those_of_mpe2(name):
     """Our draw, put into mpe2, is seen there as we say it is."""
     world, env = make(name), reference(name, {})
     with jax.enable_x64(True):
-        keys = jax.random.split(counterpoint.random.key(5), 4)
+        keys = jax.random.split(prng.key(5), 4)
         states, obs = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.reset), compiler_options=QUICK)(keys))
     for i in range(len(keys)):
         state = jax.tree.map(lambda leaf, i=i: leaf[i], states)
@@ -322,7 +322,7 @@ def test_any_number_of_agents_can_play(name, total):
 
     @partial(jax.jit, compiler_options=QUICK)
     def step(state, action):
-        return world.step(counterpoint.random.key(0), state, action)
+        return world.step(prng.key(0), state, action)
 
     state = State(
         position=rng.uniform(-1, 1, (total, 2)).astype(np.float32),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental import checkify
 
-import counterpoint.core.prng
+from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Step
 from counterpoint.envs import WORLDS, make
@@ -32,7 +32,7 @@ CROWDS: list[Scenario] = [
 ]
 SEEDS = st.integers(0, 2**32 - 1)
 SCALES = st.sampled_from([0.05, 0.3, 1.2])
-KEY = counterpoint.random.key(0)
+KEY = prng.key(0)
 
 
 @cache
@@ -156,7 +156,7 @@ def test_no_index_is_out_of_range(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_reset_draws_what_it_should(name):
     world, count = make(name), 2000
-    keys = jax.random.split(counterpoint.random.key(8), count)
+    keys = jax.random.split(prng.key(8), count)
     state, obs = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.reset), compiler_options=QUICK)(keys))
     box = {"simple_tag": 0.9, "simple_world_comm": 0.9}.get(name, 1.0)
     places = np.concatenate([state.position, state.landmarks / box], axis=1).reshape(count, -1)

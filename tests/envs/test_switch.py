@@ -13,7 +13,7 @@ import pytest
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Circle, Polygon
-from counterpoint.core.types import Discrete
+from counterpoint.core.spaces import Discrete
 from counterpoint.envs import make
 from counterpoint.envs.switch import State, Switch, Switch2, Switch4
 

@@ -13,7 +13,7 @@ import pytest
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Circle, Polygon
-from counterpoint.core.types import Box
+from counterpoint.core.spaces import Box
 from counterpoint.envs import make
 from counterpoint.envs.tennis import LEFT, RIGHT, Court, Game, State, Tennis, hit, judge, physics_step
 

@@ -13,7 +13,7 @@ from counterpoint import runs
 from counterpoint.algos import maddpg
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Discrete
+from counterpoint.core.spaces import Discrete
 from counterpoint.policies.policy import Policy, load, random_team
 from tiny import trained_run
 

@@ -15,7 +15,7 @@ from counterpoint.core import prng as random
 from counterpoint.core.actions import heads_of
 from counterpoint.core.distributions import Categorical, DiagGaussian, MultiCategorical, SoftCategorical
 from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Box, Discrete
+from counterpoint.core.spaces import Box, Discrete
 from counterpoint.trainers import agent as trainers
 from counterpoint.trainers.agent import AgentTrainer, Losses, Model, Settings
 

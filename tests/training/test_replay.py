@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from counterpoint.core import prng
-from counterpoint.core.types import Discrete, Transition
+from counterpoint.core.spaces import Discrete
+from counterpoint.core.types import Transition
 from counterpoint.training.replay import pack, row_size, uniform, unpack
 from probes import spec_of
 

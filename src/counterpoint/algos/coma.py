@@ -21,8 +21,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos.base import Algorithm, Carry, Metrics
-from counterpoint.core.actions import Heads, gumbel, head_sum, heads_of, sampled, softmax
+from counterpoint.algos.base import Actors, Algorithm, Carry, Entry, Metrics, Rollout
+from counterpoint.core.actions import Heads, gumbel, head_sum, heads_of, masked, sampled, softmax
+from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.nets import Gru, Params, affine, gru, gru_from_first, init_gru, init_mlp, mlp, mlp_from_first
 from counterpoint.core.ops import (
     Moments,
@@ -34,7 +35,8 @@ from counterpoint.core.ops import (
     n_step_returns,
     polyak,
 )
-from counterpoint.core.types import Box, Key, Spec, Transition
+from counterpoint.core.spaces import Box, Spec
+from counterpoint.core.types import Key, Transition
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class Config:
     entropy_steps: int = 1_000_000
     """World steps over which it changes, linearly."""
 
+    def __post_init__(self) -> None:
+        above(self, 0, "lr", "critic_lr")
+        at_least(self, 1, "num_units", "num_layers", "critic_steps", "epsilon_steps", "entropy_steps")
+        at_least(self, 0, "clip", "n_steps", "target_every", "entropy_start", "entropy_end")
+        fraction(self, "gamma", "tau", "td_lambda", "epsilon_start", "epsilon_end")
+
 
 class Actor(NamedTuple):
     """A policy network: a perceptron, or a perceptron, a recurrent unit and a last layer."""
@@ -108,6 +116,12 @@ class Agents(NamedTuple):
     updates: Int[Array, ""]
     step: Int[Array, ""]
     """World steps learnt from: where the schedules are."""
+
+
+class Acting(NamedTuple):
+    """What acting needs of the agents."""
+
+    actor: Actor
 
 
 class Problem(NamedTuple):
@@ -418,24 +432,37 @@ def init_actor(config: Config, key: Key, inputs: Float[Array, " I"], outputs: Fl
 
 
 def act(
-    config: Config, problem: Problem, agents: Agents, carry: Carry, obs: Float[Array, "E N O"], key: Key, step: Int[Array, ""]
-) -> tuple[Float[Array, "E N A"], Carry]:
+    config: Config,
+    problem: Problem,
+    acting: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    key: Key,
+    step: Int[Array, ""],
+    legal: Bool[Array, "E N A"] | None = None,
+) -> tuple[Float[Array, "E N A"], Carry, tuple[()]]:
     """Actions drawn from π, as one-hot vectors."""
-    logits, carry = policy(config, problem.spec, agents.actor, carry, obs)
+    logits, carry = policy(config, problem.spec, acting.actor, carry, obs)
     epsilon = linear(config.epsilon_start, config.epsilon_end, config.epsilon_steps, step)
     pi = probabilities(problem.heads, logits, jnp.broadcast_to(epsilon, logits.shape[:-1]))
-    return sampled(problem.heads, jnp.log(jnp.maximum(pi, 1e-8)), gumbel(key, pi.shape)), carry
+    return sampled(problem.heads, jnp.log(jnp.maximum(pi, 1e-8)), gumbel(key, pi.shape)), carry, ()
 
 
 def greedy(
-    config: Config, problem: Problem, agents: Agents, carry: Carry, obs: Float[Array, "E N O"]
+    config: Config,
+    problem: Problem,
+    acting: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    legal: Bool[Array, "E N A"] | None = None,
 ) -> tuple[Float[Array, "E N A"], Carry]:
     """The likeliest actions."""
-    logits, carry = policy(config, problem.spec, agents.actor, carry, obs)
+    logits, carry = policy(config, problem.spec, acting.actor, carry, obs)
+    logits = masked(logits, legal)
     return sampled(problem.heads, logits, jnp.zeros_like(logits)), carry
 
 
-def make(config: Config, spec: Spec) -> Algorithm:
+def make(config: Config, spec: Spec, sees: np.ndarray | None = None, axis: str | None = None) -> Algorithm:
     """The algorithm for a spec whose agents' actions are all discrete."""
     teams = np.array(spec.teams)
     own = np.eye(spec.num_agents, dtype=bool)
@@ -443,10 +470,43 @@ def make(config: Config, spec: Spec) -> Algorithm:
     problem = Problem(spec=spec, heads=heads_of(spec), side=side)
     return Algorithm(
         init=lambda key: init(config, problem, key),
-        begin=lambda: jnp.zeros((spec.num_agents, config.num_units)) if config.recurrent else (),
+        begin=lambda key: jnp.zeros((spec.num_agents, config.num_units)) if config.recurrent else (),
         act=lambda *args: act(config, problem, *args),
         greedy=lambda *args: greedy(config, problem, *args),
         update=lambda *args: update(config, problem, *args),
-        acting=lambda agents: Agents(agents.actor, *(None,) * 7),  # pyright: ignore[reportArgumentType]
+        policy=lambda agents: Acting(agents.actor),
         metrics=METRICS,
     )
+
+
+def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:
+    """Returns the policy as plain networks, or None if it is recurrent."""
+    if config.recurrent:
+        return None
+    rules = {"world_action": "one-hot", "floor": config.epsilon_end}
+    return Actors(_unshared(spec, acting.actor.body) if config.share_parameters else acting.actor.body, rules)
+
+
+def _unshared(spec: Spec, body: Params) -> Params:
+    """Returns an actor for each agent made of the one that all share: the agent's number becomes a part of the first bias."""
+    first, *rest = [
+        layer._replace(
+            weight=jnp.repeat(layer.weight, spec.num_agents, axis=0), bias=jnp.repeat(layer.bias, spec.num_agents, axis=0)
+        )
+        for layer in body
+    ]
+    seen, number = jnp.split(first.weight, [spec.obs_size], axis=1)
+    return (first._replace(weight=seen, bias=first.bias + number[0]), *rest)
+
+
+COMA = Entry(
+    name="coma",
+    settings=Config,
+    make=make,
+    memory=lambda config: Rollout(),
+    training={"num_episodes": 60_000, "num_envs": 32, "update_every": 800},
+    actions=("discrete",),
+    actors=actors,
+    recurrent=lambda config: config.recurrent,
+)
+ENTRIES = (COMA,)

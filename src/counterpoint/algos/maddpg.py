@@ -15,7 +15,7 @@ Networks are given a minibatch in columns, [features, B]: its last axis, not its
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,13 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos.base import TD_ERRORS, Algorithm, Carry, Metrics
-from counterpoint.core.actions import Heads, gumbel, heads_of, relaxed, relaxed_columns, sampled
+from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry, Metrics, Replay
+from counterpoint.core.actions import Heads, gumbel, heads_of, masked, relaxed, relaxed_columns, sampled
+from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.nets import COLUMNS, Init, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
 from counterpoint.core.ops import Moments, Tree, add_moments, clip_by_norm, polyak, td_target
-from counterpoint.core.types import Key, Spec, Transition
+from counterpoint.core.spaces import Spec
+from counterpoint.core.types import Key, Transition
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class Config:
     priority_beta: float = 0.4
     """How far the critics' loss makes up for drawing unevenly, if prioritised (1: wholly)."""
 
+    def __post_init__(self) -> None:
+        above(self, 0, "lr", "temperature")
+        at_least(self, 1, "num_units", "num_layers", "noise_steps")
+        at_least(self, 0, "critic_lr", "clip", "logit_cost", "noise_start", "noise_end")
+        fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
+
     @property
     def hidden(self) -> tuple[int, ...]:
         return (self.num_units,) * self.num_layers
@@ -102,6 +110,12 @@ class Agent(NamedTuple):
     critic_opt: optax.OptState
     rewards: Moments | None = None
     """Of the replayed rewards, if they are standardised."""
+
+
+class Acting(NamedTuple):
+    """What acting needs of the agents."""
+
+    actor: Params
 
 
 class Problem(NamedTuple):
@@ -164,6 +178,7 @@ def actor_loss(
     critic: Params,
     obs: Float[Array, "O B"],
     action: Float[Array, "A B"],
+    legal: Bool[Array, "A B"] | None,
     inputs: Float[Array, "I B"],
     first: Int[Array, ""],
     noise: Float[Array, "A B"],
@@ -175,7 +190,7 @@ def actor_loss(
     product changes.
     """
     outputs = mlp(actor, obs, learning=True, units=COLUMNS)
-    now = relaxed_columns(heads, outputs, noise, config.temperature, config.straight_through)
+    now = relaxed_columns(heads, masked(outputs, legal), noise, config.temperature, config.straight_through)
     own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, first, action.shape[0])
     product = first_product(critic, inputs) + times(own_rows, now - action, COLUMNS)
     q = value(critic, product, learning=True)
@@ -188,10 +203,15 @@ def _share(heads: Heads, dtype: Any) -> Float[Array, ""] | float:
 
 
 def target_actions(
-    config: Config, heads: Heads, target_actor: Params, next_obs: Float[Array, "N O B"], key: Key
+    config: Config,
+    heads: Heads,
+    target_actor: Params,
+    next_obs: Float[Array, "N O B"],
+    next_legal: Bool[Array, "N A B"] | None,
+    key: Key,
 ) -> Float[Array, "N A B"]:
     """What all target actors would do next."""
-    outputs = jax.vmap(one_by_one(partial(mlp, units=COLUMNS)))(target_actor, next_obs)
+    outputs = masked(jax.vmap(one_by_one(partial(mlp, units=COLUMNS)))(target_actor, next_obs), next_legal)
     relax = partial(relaxed_columns, temperature=config.temperature, straight_through=config.straight_through)
     return jax.vmap(relax)(heads, outputs, gumbel(key, outputs.shape))
 
@@ -215,7 +235,7 @@ def update_agent(
     mine, batch = in_columns(mine), in_columns(batch)
     alive = mine.alive.astype(mine.reward.dtype)
 
-    next_action = target_actions(config, problem.heads, agents.target_actor, batch.next_obs, key_target)
+    next_action = target_actions(config, problem.heads, agents.target_actor, batch.next_obs, batch.next_legal, key_target)
     next_q = one_by_one(target_value)(own.target_critic, joint(batch.next_obs, next_action))
     rewards = None if own.rewards is None else see_rewards(own.rewards, mine.reward, alive, mean)
     y = td_target(standardised(rewards, mine.reward), mine.terminated, next_q, config.gamma)
@@ -278,7 +298,7 @@ def train_actor(
     first = spec.num_agents * spec.obs_size + i * spec.act_size
     actor = move_averages(own.actor, mine.obs, mean)
     climb = one_by_one(jax.value_and_grad(partial(actor_loss, config), argnums=1))
-    loss, grads = climb(heads, actor, critic, mine.obs, mine.action, inputs, first, noise, alive)
+    loss, grads = climb(heads, actor, critic, mine.obs, mine.action, mine.legal, inputs, first, noise, alive)
     grads, figures = _per_living(mean, alive, (grads, {"actor_loss": loss}))
     return *_descend(config, config.lr, actor, grads, own.actor_opt), figures
 
@@ -338,6 +358,12 @@ AGENTS_AXIS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, al
 """Where a batch [B, N, …] has its agents."""
 
 
+def agents_axis(batch: Transition) -> Transition:
+    """Returns where each array of a batch has its agents."""
+    masks = None if batch.legal is None else 1
+    return AGENTS_AXIS._replace(legal=masks, next_legal=masks)  # pyright: ignore[reportArgumentType]
+
+
 def update(config: Config, problem: Problem, agents: Agent, batch: Transition, key: Key) -> tuple[Agent, Metrics]:
     """All agents after one update. `batch` is [B, …], or [N, B, …] with one minibatch for each of several agents."""
     each, own_batch = jnp.arange(problem.spec.num_agents), _own_batches(config, problem)
@@ -347,7 +373,7 @@ def update(config: Config, problem: Problem, agents: Agent, batch: Transition, k
         columns = jax.vmap(column)(batch, each) if own_batch else batch
         agents, metrics = jax.vmap(
             lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
-            in_axes=(0, 0 if own_batch else AGENTS_AXIS, 0 if own_batch else None, 0),
+            in_axes=(0, 0 if own_batch else agents_axis(batch), 0 if own_batch else None, 0),
         )(agents, columns, batch, each)
     return agents, gather(config, problem, batch, metrics)
 
@@ -372,7 +398,7 @@ def in_columns(batch: Transition) -> Transition:
 
 def column(batch: Transition, i: Int[Array, ""]) -> Transition:
     """Agent i's part of a batch."""
-    return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, AGENTS_AXIS)
+    return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, agents_axis(batch))
 
 
 def update_one(
@@ -409,43 +435,55 @@ def init(config: Config, problem: Problem, key: Key) -> Agent:
     return jax.vmap(init_agent)(jax.random.split(key, spec.num_agents), *(jnp.asarray(mask, jnp.float32) for mask in masks))
 
 
-def policy_outputs(agents: Agent, obs: Float[Array, "E N O"]) -> Float[Array, "E N A"]:
+def policy_outputs(policy: Acting, obs: Float[Array, "E N O"]) -> Float[Array, "E N A"]:
     """Every actor's raw outputs for its own observation."""
-    return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(agents.actor, obs)
+    return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(policy.actor, obs)
 
 
-def begin(config: Config, problem: Problem) -> Carry:
+def begin(config: Config, problem: Problem, key: Key) -> Carry:
     """The Ornstein-Uhlenbeck noise of one world at rest, if it is in use."""
     return jnp.zeros(problem.spec.act_mask.shape) if config.noise == "ou" else ()
 
 
 def act(
-    config: Config, problem: Problem, agents: Agent, carry: Carry, obs: Float[Array, "E N O"], key: Key, step: Int[Array, ""]
-) -> tuple[Float[Array, "E N A"], Carry]:
+    config: Config,
+    problem: Problem,
+    policy: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    key: Key,
+    step: Int[Array, ""],
+    legal: Bool[Array, "E N A"] | None = None,
+) -> tuple[Float[Array, "E N A"], Carry, tuple[()]]:
     """Exploring actions: sampled for discrete agents, with additive noise for continuous ones."""
     heads = problem.heads
     key_gumbel, key_noise = jax.random.split(key)
-    outputs = policy_outputs(agents, obs)
+    outputs = masked(policy_outputs(policy, obs), legal)
     noise = gumbel(key_gumbel, outputs.shape)
     if config.world_action == "soft":
         action = relaxed(heads, outputs, noise, config.temperature, straight_through=False)
     else:
         action = sampled(heads, outputs, noise)
     if heads.mask is None or not (heads.mask & ~heads.discrete).any():
-        return action, carry
+        return action, carry, ()
     shock = jax.random.normal(key_noise, outputs.shape)
     if config.noise == "ou":
         shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
     scale = config.noise_start + (config.noise_end - config.noise_start) * jnp.minimum(step / config.noise_steps, 1.0)
     continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, action.shape)
-    return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry
+    return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry, ()
 
 
 def greedy(
-    config: Config, problem: Problem, agents: Agent, carry: Carry, obs: Float[Array, "E N O"]
+    config: Config,
+    problem: Problem,
+    policy: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    legal: Bool[Array, "E N A"] | None = None,
 ) -> tuple[Float[Array, "E N A"], Carry]:
     """Actions without noise, in the form in which training gave them to the world."""
-    outputs = policy_outputs(agents, obs)
+    outputs = masked(policy_outputs(policy, obs), legal)
     none = jnp.zeros_like(outputs)
     if config.world_action == "soft":
         return relaxed(problem.heads, outputs, none, config.temperature, straight_through=False), carry
@@ -457,13 +495,35 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
     return Algorithm(
         init=lambda key: init(config, problem, key),
-        begin=lambda: begin(config, problem),
+        begin=lambda key: begin(config, problem, key),
         act=lambda *args: act(config, problem, *args),
         greedy=lambda *args: greedy(config, problem, *args),
         update=lambda *args: update(config, problem, *args),
-        acting=lambda agents: Agent(agents.actor, None, None, None, None, None),  # pyright: ignore[reportArgumentType]
+        policy=lambda agents: Acting(agents.actor),
         metrics=METRICS,
         # Not a lambda: it travels to learners in other processes.
         update_one=partial(update_one, config, problem) if config.order == "snapshot" else None,
         gather=lambda *args: gather(config, problem, *args),
     )
+
+
+def actors(config: Config, spec: Spec, policy: Acting) -> Actors:
+    """Returns the policy as plain networks."""
+    rules = {name: getattr(config, name) for name in ("world_action", "temperature", "noise")}
+    return Actors(policy.actor, rules | {name: getattr(config, name) for name in ("noise_start", "noise_end", "noise_steps")})
+
+
+MADDPG = Entry(
+    name="maddpg",
+    settings=Config,
+    make=make,
+    memory=lambda config: Replay(
+        per_agent=config.minibatch == "per-agent",
+        priority=(config.priority_exponent, config.priority_beta) if config.replay == "prioritised" else None,
+    ),
+    actors=actors,
+    learners=True,
+    splits_batch=True,
+)
+DDPG = replace(MADDPG, name="ddpg", critic="own")
+ENTRIES = (MADDPG, DDPG)

@@ -11,6 +11,7 @@ import numpy as np
 import tyro
 
 from counterpoint import config as configs
+from counterpoint import presets
 from counterpoint.cli.parsing import parse
 from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
@@ -18,7 +19,7 @@ from counterpoint.core.errors import UsageError
 
 def train(words: list[str]) -> None:
     """`counterpoint train`, and what its --restore, --display and --benchmark stand for."""
-    start = configs.start(*(_option(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
+    start = presets.start(*(_option(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
     # The options of `learning` are those of the chosen algorithm alone: a union would become subcommands.
     own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
     parsed = parse(
@@ -41,7 +42,6 @@ def train(words: list[str]) -> None:
     elif e.benchmark:
         benchmark(saved, e.benchmark_iters, e.benchmark_dir, False)
     else:
-        config.validate()
         _guarded(lambda experiment, console: experiment.train(config, console))
 
 
@@ -94,7 +94,7 @@ def play(what: str, policy: str, episodes: int, out: str, seed: int, explore: bo
     if episodes < 1:
         raise UsageError(f"--episodes must be at least 1, not {episodes}.")
     if what in WORLDS and not (Path(what) / "config.json").exists():
-        team, explore, beside = random_team(configs.World(scenario=what, scenario_args=args).build()), True, f"{what}.gif"
+        team, explore, beside = random_team(configs.EnvSettings(scenario=what, scenario_args=args).build()), True, f"{what}.gif"
     elif args:
         raise UsageError("--args are for a world by name; a run has its own: leave them out.")
     else:
@@ -147,9 +147,9 @@ def export(run: str, format: Any, out: str, seed_index: int) -> None:
     print(f"→ {folder}; run on {exports.NUM_TRIALS} observations, they differ from the policy by at most {apart}")
 
 
-def presets() -> None:
+def list_presets() -> None:
     """`counterpoint presets`."""
-    for name, config in configs.PRESETS.items():
+    for name, config in presets.PRESETS.items():
         family = configs.override(Config(), algorithm=config.algorithm)
         base = _flat(dataclasses.replace(family, algorithm=Config().algorithm))
         changes = [f"--{key.replace('_', '-')} {value}" for key, value in _flat(config).items() if value != base[key]]

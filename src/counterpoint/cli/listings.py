@@ -12,7 +12,7 @@ from counterpoint.viz import plots
 
 def worlds() -> str:
     """A table of all worlds."""
-    from counterpoint.core.types import Discrete
+    from counterpoint.core.spaces import Discrete
     from counterpoint.envs import WORLDS
 
     rows = []

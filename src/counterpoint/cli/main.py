@@ -124,7 +124,7 @@ def presets() -> None:
     """List the presets that `train --preset` knows."""
     from counterpoint.cli import commands
 
-    commands.presets()
+    commands.list_presets()
 
 
 def plan(

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from counterpoint.core.types import Box, Discrete, Key, Spec
+from counterpoint.core.spaces import Box, Discrete, Spec
+from counterpoint.core.types import Key
 
 LOWEST = -1e9
 """Stands for minus infinity in masked maxima: finite, so that gradients stay numbers."""
@@ -46,6 +47,11 @@ def heads_of(spec: Spec) -> Heads:
                 same[i, start:stop, start:stop] = True
             discrete[i, : space.size] = True
     return Heads(mask=spec.act_mask, discrete=discrete, same=same)
+
+
+def masked(outputs: Float[Array, "*b A"], legal: Bool[Array, "*b A"] | None) -> Float[Array, "*b A"]:
+    """Returns outputs under which illegal actions have no chance; None means that all are legal."""
+    return outputs if legal is None else jnp.where(legal, outputs, LOWEST)
 
 
 def softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
@@ -130,8 +136,7 @@ def to_world(spec: Spec, action: Float[Array, "*b N A"]) -> Float[Array, "*b N A
     scale, shift = np.ones(spec.act_mask.shape), np.zeros(spec.act_mask.shape)
     for i, space in enumerate(spec.action_spaces):
         if isinstance(space, Box):
-            scale[i, : space.size] = (space.high - space.low) / 2
-            shift[i, : space.size] = (space.high + space.low) / 2
+            scale[i, : space.size], shift[i, : space.size] = space.half_width, space.middle
     if (scale == 1).all() and (shift == 0).all():
         return action
     scale, shift = (jnp.broadcast_to(table.astype(action.dtype), action.shape) for table in (scale, shift))

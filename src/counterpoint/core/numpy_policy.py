@@ -91,7 +91,7 @@ class Team(NamedTuple):
 def space_of(space: Any) -> Space:
     """A `Space` from anything that has a size and heads or bounds, such as `types.Discrete` and `types.Box`."""
     heads = tuple(int(width) for width in getattr(space, "heads", ()))
-    return Space(int(space.size), heads, float(getattr(space, "low", -1.0)), float(getattr(space, "high", 1.0)))
+    return Space(int(space.size), heads, getattr(space, "low", -1.0), getattr(space, "high", 1.0))
 
 
 def layers_of(actor: Any) -> tuple[Layer, ...]:
@@ -189,7 +189,10 @@ def explore(
     """Actions as training explores after `step` world steps, like `greedy`'s, and the carry for the next step."""
     raw = outputs(team, obs)
     gumbel = -np.log(np.maximum(rng.standard_exponential(raw.shape, np.float32), np.float32(1e-38)))
-    shock = rng.standard_normal(raw.shape, np.float32) if team.tables.has_boxes else gumbel
+    shock = gumbel
+    if team.tables.has_boxes:
+        uniform = team.rules.noise == "uniform"
+        shock = rng.uniform(-1, 1, raw.shape).astype(np.float32) if uniform else rng.standard_normal(raw.shape, np.float32)
     return noisy(team, carry, raw, gumbel, shock, step)
 
 
@@ -201,6 +204,8 @@ def noisy(
     action = _actions(team, raw, gumbel)
     if not team.tables.has_boxes:
         return action, carry
+    if rules.noise == "uniform":
+        return np.where(team.tables.continuous, shock, action), carry
     if carry is not None:
         shock = carry = OU_KEEP * carry + np.float32(np.sqrt(1 - OU_KEEP**2)) * shock
     scale = rules.noise_start + (rules.noise_end - rules.noise_start) * min(step / rules.noise_steps, 1.0)

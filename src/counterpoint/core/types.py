@@ -1,96 +1,38 @@
-"""The vocabulary: what worlds, learners and the loop say to each other. No logic beyond checks and derived sizes.
+"""The vocabulary of environments, algorithms and the loop. No logic beyond checks and derived sizes.
 
-Axis letters, always in this order: T time · E parallel worlds · B batch · N agents · O observation · A action.
-O and A are the largest over agents; what is beyond an agent's own size is zero.
+Axis letters, always in this order: T time · E parallel environments · B batch · N agents · O observation · A action.
+O and A are the largest over agents; entries beyond an agent's own size are zero.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Picture
+from counterpoint.core.spaces import Spec
 
 Key = jax.Array
 """A typed JAX random key (`counterpoint.core.prng.key`)."""
 
 Reduction = Literal["sum", "mean", "last", "max"]
-"""How a per-step figure becomes one number per episode."""
+"""How a per-step metric becomes one number per episode."""
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["reduction"])
 @dataclass(frozen=True)
-class Discrete:
-    """One choice per head; the action vector is the heads' one-hot (or relaxed) vectors side by side."""
+class Metric:
+    """A number that an environment measures at each step, and how it becomes one number per episode."""
 
-    heads: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(self.heads)
-
-
-@dataclass(frozen=True)
-class Box:
-    """A real vector with every entry between low and high."""
-
-    size: int
-    low: float
-    high: float
-
-
-ActionSpace = Discrete | Box
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Who plays in a world and what each agent sees and does; agents are named here and are the axis N elsewhere."""
-
-    agents: tuple[str, ...]
-    roles: tuple[str, ...]
-    """Agents of one role are interchangeable."""
-    teams: tuple[str, ...]
-    """Agents of one team share an interest: "good", "adversary"."""
-    obs_sizes: tuple[int, ...]
-    action_spaces: tuple[ActionSpace, ...]
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.agents), len(self.roles), len(self.teams), len(self.obs_sizes), len(self.action_spaces)}
-        if len(lengths) != 1 or len(set(self.agents)) != len(self.agents):
-            raise UsageError(f"a Spec needs one entry per distinct agent in every field, got {self}")
-
-    @property
-    def num_agents(self) -> int:
-        return len(self.agents)
-
-    @property
-    def act_sizes(self) -> tuple[int, ...]:
-        return tuple(space.size for space in self.action_spaces)
-
-    @property
-    def obs_size(self) -> int:
-        return max(self.obs_sizes)
-
-    @property
-    def act_size(self) -> int:
-        return max(self.act_sizes)
-
-    @cached_property
-    def obs_mask(self) -> np.ndarray:
-        """True where an entry of obs[N, O] is real, not padding."""
-        return np.arange(self.obs_size) < np.array(self.obs_sizes)[:, None]
-
-    @cached_property
-    def act_mask(self) -> np.ndarray:
-        """True where an entry of action[N, A] is real, not padding."""
-        return np.arange(self.act_size) < np.array(self.act_sizes)[:, None]
+    value: Float[Array, "*b"]
+    reduction: Reduction = "mean"
 
 
 class Step(NamedTuple):
-    """What one step of a world returns; obs is the true successor, never that of a new episode."""
+    """The result of one step; obs is the true successor, never the first observation of a new episode."""
 
     obs: Float[Array, "N O"]
     reward: Float[Array, " N"]
@@ -114,19 +56,24 @@ class Transition(NamedTuple):
     done: Bool[Array, "*b"]
     """The episode ended with this step, for whatever reason."""
     weight: Float[Array, "*b"] | None = None
-    """How much the sample counts, if the memory does not draw all with the same chance."""
+    """The importance weight of a sample, if the memory does not draw uniformly."""
     index: Int[Array, "*b"] | None = None
-    """Where such a memory keeps it."""
+    """The place of a sample in such a memory."""
     carry: Any = None
-    """What acting remembered before this step, [*b, …] each; a memory of single steps does not keep it."""
+    """The acting state before this step, [*b, …] each; a memory of single steps does not keep it."""
+    legal: Bool[Array, "*b N A"] | None = None
+    """True where an action entry was legal, if the environment has action masks."""
+    next_legal: Bool[Array, "*b N A"] | None = None
+    extras: Any = ()
+    """What acting left for learning, [*b, …] each: log-probabilities, the sub-policy that was drawn."""
 
 
 State = Any
-"""A world's own NamedTuple of arrays."""
+"""An environment's own NamedTuple of arrays."""
 
 
-class Env(Protocol):
-    """A world: a frozen dataclass whose fields are its arguments. Pure: no reset by itself, no jit, no logging."""
+class Environment(Protocol):
+    """What an environment is: its name, its agents and its time limit. Compiled and external environments both are this."""
 
     @property
     def name(self) -> str: ...
@@ -135,14 +82,35 @@ class Env(Protocol):
     @property
     def spec(self) -> Spec: ...
     @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        """The world's figures by name, and how each becomes one number per episode."""
+    def has_masks(self) -> bool:
+        """Whether some actions are illegal at times."""
         ...
+
+    @property
+    def compiled(self) -> "Env | None":
+        """The environment as pure JAX functions, or None if Python steps it."""
+        ...
+
+    def encode(self, agent: int, observation: Any) -> np.ndarray:
+        """Returns an agent's native observation as a vector."""
+        ...
+
+    def decode(self, agent: int, vector: np.ndarray) -> Any:
+        """Returns an action vector (in the environment's range) as the agent's native action."""
+        ...
+
+
+class Env(Environment, Protocol):
+    """What a compiled environment can do. Pure functions: no automatic reset, no jit, no logging."""
 
     def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]: ...
     def step(self, key: Key, state: State, action: Float[Array, "N A"]) -> tuple[State, Step]: ...
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
-        """The figures of `metric_reductions` for the state a step returned."""
+    def metrics(self, state: State) -> dict[str, Metric]:
+        """Returns the metrics of the state that a step returned."""
         ...
 
-    def draw(self, state: State) -> Picture: ...
+    def legal(self, state: State) -> Bool[Array, "N A"] | None:
+        """Returns which action entries are legal now, or None if all always are."""
+        ...
+
+    def draw(self, state: State) -> Picture | None: ...

@@ -1,12 +1,71 @@
-"""What all worlds share: padding, the checks of their arguments, and figures per episode."""
+"""What compiled environments share: defaults, padding and the checks of their arguments."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.picture import Picture
+from counterpoint.core.spaces import Discrete, Spec
+from counterpoint.core.types import Key, Metric, State, Step
+
+
+class World:
+    """A compiled environment: subclasses are frozen dataclasses whose fields are their arguments.
+
+    Only `name`, `max_steps`, `spec`, `reset` and `step` are needed; the rest has defaults.
+    """
+
+    name: ClassVar[str]
+    has_masks: ClassVar[bool] = False
+
+    @property
+    def spec(self) -> Spec:
+        raise NotImplementedError
+
+    def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]:
+        raise NotImplementedError
+
+    def step(self, key: Key, state: State, action: Float[Array, "N A"]) -> tuple[State, Step]:
+        raise NotImplementedError
+
+    def metrics(self, state: State) -> dict[str, Metric]:
+        """Returns the metrics of a state: none, unless the environment has some."""
+        return {}
+
+    def legal(self, state: State) -> Bool[Array, "N A"] | None:
+        """Returns which action entries are legal: all, unless the environment has action masks."""
+        return None
+
+    def draw(self, state: State) -> Picture | None:
+        """Returns a picture of the state: none, unless the environment can draw itself."""
+        return None
+
+    @property
+    def compiled(self) -> "World":
+        return self
+
+    def encode(self, agent: int, observation: Any) -> np.ndarray:
+        """Returns an agent's observation as a vector."""
+        return np.asarray(observation, np.float32)
+
+    def decode(self, agent: int, vector: np.ndarray) -> Any:
+        """Returns an action vector as the agent's native action: one integer if discrete, an array if continuous.
+
+        Several heads make one integer, the first head counting fastest (as in mpe2: move + 5·word).
+        """
+        space = self.spec.action_spaces[agent]
+        if not isinstance(space, Discrete):
+            return vector
+        choices = self.integers_of_choice(agent, space.choices(vector))
+        return int(sum(c * np.prod(space.heads[:h], dtype=int) for h, c in enumerate(choices)))
+
+    def integers_of_choice(self, agent: int, choice: list[int]) -> list[int]:
+        """Returns the environment's own integer for the chosen entry of each head."""
+        return choice
 
 
 def pad_stack(groups: Sequence[Float[Array, "_n _o"]]) -> Float[Array, "N O"]:

@@ -19,8 +19,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Circle, Line, Picture, Polygon, Shape
-from counterpoint.core.types import Discrete, Key, Reduction, Spec, Step
-from counterpoint.envs.base import check_choice, check_count
+from counterpoint.core.spaces import Discrete, Spec
+from counterpoint.core.types import Key, Metric, Step
+from counterpoint.envs.base import World, check_choice, check_count
 
 NUM_ROWS, NUM_COLUMNS = 3, 7
 CORRIDOR_ROW, CORRIDOR_COLUMNS = 1, (2, 3, 4)
@@ -39,7 +40,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Switch:
+class Switch(World):
     """Agents on the two sides of a corridor; each wants to live on the other side."""
 
     observation: Literal["own", "full"] = "own"
@@ -73,10 +74,6 @@ class Switch:
             obs_sizes=((2 + self.clock) * (n if self.observation == "full" else 1),) * n,
             action_spaces=(Discrete((NUM_MOVES,)),) * n,
         )
-
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"home": "last", "success": "last", "steps": "last"}
 
     def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]:
         """The one first state there is: nothing here is random."""
@@ -119,11 +116,11 @@ class Switch:
             seen = jnp.concatenate([seen, jnp.full((n, 1), state.step / self.max_steps)], axis=1)
         return jnp.broadcast_to(seen.reshape(1, -1), (n, seen.size)) if self.observation == "full" else seen
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         return {
-            "home": jnp.sum(state.home * 1.0),
-            "success": jnp.all(state.home) * 1.0,
-            "steps": state.step * 1.0,
+            "home": Metric(jnp.sum(state.home * 1.0), "last"),
+            "success": Metric(jnp.all(state.home) * 1.0, "last"),
+            "steps": Metric(state.step * 1.0, "last"),
         }
 
     def draw(self, state: State) -> Picture:

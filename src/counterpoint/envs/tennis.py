@@ -22,8 +22,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Circle, Line, Picture, Polygon, Shape
-from counterpoint.core.types import Box, Key, Reduction, Spec, Step
-from counterpoint.envs.base import check_count
+from counterpoint.core.spaces import Box, Spec
+from counterpoint.core.types import Key, Metric, Step
+from counterpoint.envs.base import World, check_count
 
 DT = 0.02
 SUBSTEPS = 5
@@ -102,7 +103,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tennis:
+class Tennis(World):
     """Two rackets play a ball to each other; both gain by a long rally."""
 
     ball_velocity_obs: bool = False
@@ -126,10 +127,6 @@ class Tennis:
             obs_sizes=(3 * FRAME,) * 2,
             action_spaces=(Box(2, -1.0, 1.0),) * 2,
         )
-
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"rally": "last", "steps": "last", "score": "last"}
 
     def reset(self, key: Key) -> tuple[State, Float[Array, "2 24"]]:
         key_place, key_side = jax.random.split(key)
@@ -179,8 +176,12 @@ class Tennis:
             shown = [court.vx, court.vy]
         return jnp.stack([court.x, court.y, court.vx, court.vy, *ball, *shown], axis=1)
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
-        return {"rally": state.game.rally * 1.0, "steps": state.step * 1.0, "score": jnp.max(state.returns)}
+    def metrics(self, state: State) -> dict[str, Metric]:
+        return {
+            "rally": Metric(state.game.rally * 1.0, "last"),
+            "steps": Metric(state.step * 1.0, "last"),
+            "score": Metric(jnp.max(state.returns), "last"),
+        }
 
     def draw(self, state: State) -> Picture:
         court = jax.tree.map(np.asarray, state.game.court)

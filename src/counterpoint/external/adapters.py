@@ -5,93 +5,20 @@ NumPy only, so that the processes that step them need no JAX. An environment is 
 """
 
 import contextlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.numpy_policy import Space, choices
+from counterpoint.core.loading import first_line, load_object
+from counterpoint.core.spaces import ActionSpace, Box, Spec, action_space_of
 
 LONGEST = 1000
 """Steps after which an episode is cut off if neither the user nor the environment says when."""
 ALONE = "agent_0"
 """What the only agent of a Gymnasium environment is called."""
-
-
-class Facts(NamedTuple):
-    """Who plays in an environment, and what they see and do after flattening."""
-
-    agents: tuple[str, ...]
-    obs_sizes: tuple[int, ...]
-    spaces: tuple[Space, ...]
-    max_steps: int
-    """Its own limit, or 0 if it names none."""
-
-
-def address(factory: Callable[..., Any] | str) -> str:
-    """Where a factory is found again: its own text if it is one already."""
-    if isinstance(factory, str):
-        return factory
-    name = getattr(factory, "__qualname__", "<unnamed>")
-    if "<" in name:
-        raise UsageError(f"env={name} cannot be found again by a run that resumes: give a function or class of a module.")
-    module = sys.modules.get(factory.__module__)
-    file = getattr(module, "__file__", None)
-    if factory.__module__ != "__main__":
-        return f"{factory.__module__}:{name}"
-    if file is None:
-        raise UsageError(f"env={name} lives in an interactive session and cannot be found again: put it into a file.")
-    return f"{Path(file).resolve()}:{name}"
-
-
-def find(text: str) -> Callable[..., Any]:
-    """The factory at an address."""
-    place, _, name = text.rpartition(":")
-    if not place or not name:
-        raise UsageError(f"--env {text} must be package.module:factory or path/to/file.py:factory.")
-    try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"--env {text} cannot be imported ({type(error).__name__}: {_line(error)}).") from error
-    try:
-        factory = reduce(getattr, name.split("."), module)
-    except AttributeError:
-        raise UsageError(f"--env {text}: {place} has no {name}; check the name after the colon.") from None
-    if not callable(factory):
-        raise UsageError(f"--env {text} is no function or class that makes an environment.")
-    return factory
-
-
-def _load_module(place: str) -> Any:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # as `python -m` does: the user's own module lies where the command is typed
-    return importlib.import_module(place)
-
-
-def _load_file(path: Path) -> Any:
-    if not path.exists():
-        raise UsageError(f"--env {path}: there is no such file.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"--env {path} cannot be loaded as Python.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
-    return module
-
-
-def _line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 def open_env(text: str, arguments: Mapping[str, Any], render: bool = False) -> Any:
@@ -104,7 +31,7 @@ def open_env(text: str, arguments: Mapping[str, Any], render: bool = False) -> A
         raise UsageError(
             f"--env needs {error.name}, which is not installed: pip install 'counterpoint[pettingzoo]'."
         ) from error
-    factory = find(text)
+    factory = load_object(text, "--env")
     if render and "render_mode" not in arguments:
         if not _takes(factory, "render_mode"):
             return None
@@ -113,16 +40,18 @@ def open_env(text: str, arguments: Mapping[str, Any], render: bool = False) -> A
         env = factory(**arguments)
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        raise UsageError(f"--env {text}: making it with ({given}) failed ({type(error).__name__}: {_line(error)}).") from error
+        raise UsageError(
+            f"--env {text}: making it with ({given}) failed ({type(error).__name__}: {first_line(error)})."
+        ) from error
     if isinstance(env, AECEnv):
         try:
             return aec_to_parallel(env)
         except Exception as error:
             raise UsageError(
-                f"--env {text} lets agents act in turns, and PettingZoo cannot make it parallel ({_line(error)})."
+                f"--env {text} lets agents act in turns, and PettingZoo cannot make it parallel ({first_line(error)})."
             ) from error
     if isinstance(env, gymnasium.Env):
-        return Alone(env)
+        return SingleAgent(env)
     if not all(hasattr(env, name) for name in ("possible_agents", "reset", "step", "observation_space", "action_space")):
         raise UsageError(f"--env {text} made a {type(env).__name__}, which is no PettingZoo or Gymnasium environment.")
     return env
@@ -136,7 +65,7 @@ def _takes(factory: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-class Alone:
+class SingleAgent:
     """A Gymnasium environment as a team of one."""
 
     def __init__(self, env: Any) -> None:
@@ -168,8 +97,8 @@ class Alone:
         self.env.close()
 
 
-def facts_of(env: Any, text: str) -> Facts:
-    """What the learner must know of an environment."""
+def spec_of(env: Any, text: str, rules: Sequence[str]) -> Spec:
+    """Returns an environment's agents, teams, flattened observation sizes and action spaces."""
     from gymnasium import spaces
 
     agents = tuple(env.possible_agents)
@@ -181,13 +110,14 @@ def facts_of(env: Any, text: str) -> Facts:
         try:
             size = int(spaces.flatdim(seen))
         except (NotImplementedError, ValueError):
-            raise UsageError(f"--env {text}: what {agent} sees, {seen}, has no fixed number of entries.") from None
+            raise UsageError(f"--env {text}: the observation of {agent}, {seen}, has no fixed number of entries.") from None
         sizes.append(size)
-    actions = tuple(_action_space(env.action_space(agent), agent, text) for agent in agents)
-    return Facts(agents, tuple(sizes), actions, _own_limit(env))
+    actions = tuple(action_space_of(env.action_space(agent), f"{agent} in --env {text}") for agent in agents)
+    teams = teams_of(agents, rules)
+    return Spec(agents, teams, teams, tuple(sizes), actions)
 
 
-def _own_limit(env: Any) -> int:
+def own_limit(env: Any) -> int:
     """The number of steps after which the environment says it ends an episode, if it does."""
     for name in ("max_cycles", "max_steps", "_max_episode_steps"):
         for layer in (env, getattr(env, "unwrapped", None), getattr(env, "env", None), getattr(env, "aec_env", None)):
@@ -197,36 +127,18 @@ def _own_limit(env: Any) -> int:
     return 0
 
 
-def _action_space(space: Any, agent: str, text: str) -> Space:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return Space(int(space.n), (int(space.n),))
-    if isinstance(space, spaces.MultiDiscrete):
-        heads = tuple(int(width) for width in np.ravel(space.nvec))
-        return Space(sum(heads), heads)
-    if isinstance(space, spaces.MultiBinary):
-        count = int(np.prod(space.shape))
-        return Space(2 * count, (2,) * count)
-    if isinstance(space, spaces.Box):
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise UsageError(f"--env {text}: the actions of {agent} have no bounds ({space}); wrap it so that they do.")
-        return Space(int(np.prod(space.shape)))
-    raise UsageError(
-        f"--env {text}: the actions of {agent}, {space}, are of a kind that no learner here knows: Discrete, MultiDiscrete,"
-        " MultiBinary and Box are."
-    )
-
-
-class Copy:
+class EnvCopy:
     """One copy of an environment: arrays in, arrays out. An agent that is not there sees zeros and earns nothing."""
 
-    def __init__(self, env: Any, facts: Facts, max_steps: int) -> None:
-        self.env, self.facts, self.max_steps = env, facts, max_steps
-        self._see, self._do = flatteners(env, facts), native_actions(env, facts)
-        self._shape = (len(facts.agents), max(facts.obs_sizes))
+    def __init__(self, env: Any, spec: Spec, max_steps: int) -> None:
+        self.env, self.spec, self.max_steps = env, spec, max_steps
+        self._see = [flattener(env.observation_space(agent)) for agent in spec.agents]
+        self._do = [
+            from_learner(env.action_space(agent), own) for agent, own in zip(spec.agents, spec.action_spaces, strict=True)
+        ]
+        self._shape = spec.obs_mask.shape
         self.obs = np.zeros(self._shape, np.float32)
-        self.alive = np.zeros(len(facts.agents), bool)
+        self.alive = np.zeros(spec.num_agents, bool)
         self.length = 0
 
     def reset(self, seed: int) -> None:
@@ -237,7 +149,7 @@ class Copy:
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """One step for these action vectors [N, A]: next_obs, reward, terminated, and whether the episode is over."""
-        agents = self.facts.agents
+        agents = self.spec.agents
         chosen = {agent: self._do[i](action[i]) for i, agent in enumerate(agents) if self.alive[i]}
         seen, rewards, terminated, truncated, _ = self.env.step(chosen)
         self.length += 1
@@ -260,14 +172,15 @@ class Copy:
 
     def _observations(self, seen: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         obs, there = np.zeros(self._shape, np.float32), np.zeros(self._shape[0], bool)
-        for i, agent in enumerate(self.facts.agents):
+        for i, agent in enumerate(self.spec.agents):
             if agent in seen:
-                obs[i, : self.facts.obs_sizes[i]] = self._see[i](seen[agent])
+                obs[i, : self.spec.obs_sizes[i]] = self._see[i](seen[agent])
                 there[i] = True
         return obs, there
 
 
-def _flattener(space: Any) -> Callable[[Any], np.ndarray]:
+def flattener(space: Any) -> Callable[[Any], np.ndarray]:
+    """Returns the function from a native observation to a vector."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Box):
@@ -275,29 +188,25 @@ def _flattener(space: Any) -> Callable[[Any], np.ndarray]:
     return lambda value: np.asarray(spaces.flatten(space, value))
 
 
-def _native(space: Any, own: Space) -> Callable[[np.ndarray], Any]:
-    """From an action vector to what the environment takes."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        first, size = int(space.start), own.size
-        return lambda vector: first + int(vector[:size].argmax())
-    if isinstance(space, spaces.Box):
+def native(space: Any, own: ActionSpace) -> Callable[[np.ndarray], Any]:
+    """Returns the function from an action vector, in the environment's range, to the native action."""
+    if isinstance(own, Box):
         low, high, shape, dtype, size = space.low.ravel(), space.high.ravel(), space.shape, space.dtype, own.size
-        half, middle = (high - low) / 2, (high + low) / 2
-        return lambda vector: np.clip(middle + half * vector[:size], low, high).astype(dtype).reshape(shape)
+        return lambda vector: np.clip(vector[:size], low, high).astype(dtype).reshape(shape)
     start = np.ravel(getattr(space, "start", 0))
-    return lambda vector: (np.array(choices(own, vector)) + start).astype(space.dtype).reshape(space.shape)
+    if type(space).__name__ == "Discrete":
+        first = int(start[0])
+        return lambda vector: first + own.choices(vector)[0]
+    return lambda vector: (np.array(own.choices(vector)) + start).astype(space.dtype).reshape(space.shape)
 
 
-def native_actions(env: Any, facts: Facts) -> list[Callable[[np.ndarray], Any]]:
-    """For each agent, from an action vector to what the environment takes."""
-    return [_native(env.action_space(agent), space) for agent, space in zip(facts.agents, facts.spaces, strict=True)]
-
-
-def flatteners(env: Any, facts: Facts) -> list[Callable[[Any], np.ndarray]]:
-    """For each agent, from what the environment shows to a vector."""
-    return [_flattener(env.observation_space(agent)) for agent in facts.agents]
+def from_learner(space: Any, own: ActionSpace) -> Callable[[np.ndarray], Any]:
+    """Returns the function from a learner's action vector, real entries in [−1, 1], to the native action."""
+    convert = native(space, own)
+    if not isinstance(own, Box):
+        return convert
+    half, middle, size = own.half_width, own.middle, own.size
+    return lambda vector: convert(middle + half * vector[:size])
 
 
 def teams_of(agents: Sequence[str], rules: Sequence[str]) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from jaxtyping import Array, Float
 
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Box, Discrete, Env, State
+from counterpoint.core.spaces import Box, Discrete
+from counterpoint.core.types import Env, State
 from counterpoint.envs import make
 
 try:

@@ -1,6 +1,6 @@
 """Processes that play: each holds some copies of an environment and the actors in NumPy, and answers with whole rollouts.
 
-A rollout is a function of its request (`Start`: weights, random numbers, where each copy stands), so one whose process
+A rollout is a function of its request (`RolloutRequest`: weights, random numbers, where each copy stands), so one whose process
 died or hung is simply asked for again, and a run that is taken up again asks for the one it was waiting for. Where a copy
 stands is the seed of its episode and the actions since: a new process plays them again.
 """
@@ -19,26 +19,32 @@ import numpy as np
 from counterpoint.core import numpy_policy
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numpy_policy import Layer
-from counterpoint.external.adapters import Copy, Facts, open_env
+from counterpoint.core.spaces import Spec
+from counterpoint.external.adapters import EnvCopy, open_env
 
 TRIES = 3
 """How often one rollout is asked for before the run gives up."""
 
 
-class Setting(NamedTuple):
+class EnvSetup(NamedTuple):
     """What does not change while a run lasts."""
 
     env: str
+    """The environment's address."""
     arguments: dict[str, Any]
-    facts: Facts
+    spec: Spec
     max_steps: int
-    rules: numpy_policy.Rules
-    length: int
+    length: int = 1
     """Steps per rollout."""
-    act_size: int
+    rules: numpy_policy.Rules = numpy_policy.Rules()
+    """How the actors' outputs become actions."""
+
+    def team(self, layers: tuple[Layer, ...]) -> numpy_policy.Team:
+        """Returns the actors with these weights."""
+        return numpy_policy.make_team(layers, tuple(map(numpy_policy.space_of, self.spec.action_spaces)), self.rules)
 
 
-class Place(NamedTuple):
+class EnvPosition(NamedTuple):
     """Where one copy stands."""
 
     seed: np.ndarray
@@ -57,7 +63,7 @@ class Place(NamedTuple):
     """[N]: reward since the episode began."""
 
 
-class Start(NamedTuple):
+class RolloutRequest(NamedTuple):
     """All that one rollout of some copies depends on."""
 
     layers: tuple[Layer, ...]
@@ -67,30 +73,30 @@ class Start(NamedTuple):
     """World steps of the run so far, for schedules."""
     stride: int
     """How many of them one step of every copy makes."""
-    places: dict[int, Place]
+    places: dict[int, EnvPosition]
 
 
-class Exam(NamedTuple):
+class EvalRequest(NamedTuple):
     """Whole episodes to be played for a judgement, beside those of training."""
 
     layers: tuple[Layer, ...]
     episodes: int
     seed: int
     explore: bool = False
-    film: bool = False
+    record: bool = False
 
 
-class Marks(NamedTuple):
+class EvalResult(NamedTuple):
     """What an exam gave: one row per episode."""
 
     returns: np.ndarray
     """[E, N]"""
     lengths: np.ndarray
-    films: list[list[np.ndarray]]
-    """Of each episode, if one was asked for and the environment can draw."""
+    frames: list[list[np.ndarray]] | None
+    """The images of each episode, if they were recorded."""
 
 
-class Played(NamedTuple):
+class RolloutResult(NamedTuple):
     """A rollout of one copy: [T, …], and where it stands after it."""
 
     obs: np.ndarray
@@ -103,7 +109,7 @@ class Played(NamedTuple):
     returns: np.ndarray
     """[T, N]: of the episode so far, where it ended."""
     lengths: np.ndarray
-    place: Place
+    place: EnvPosition
     repeated: bool
     """False if the copy could not be put where it stood, and began a new episode instead."""
 
@@ -116,38 +122,38 @@ class Failure(NamedTuple):
     trace: str
 
 
-def new_place(setting: Setting, seed: int) -> Place:
+def new_position(setting: EnvSetup, seed: int) -> EnvPosition:
     """A copy at the start of an episode (what it sees is not known yet)."""
-    n, facts = len(setting.facts.agents), setting.facts
-    return Place(
+    shape = setting.spec.act_mask.shape
+    return EnvPosition(
         seed=np.array(seed, np.int32),
         length=np.array(0, np.int32),
-        actions=np.zeros((setting.max_steps, n, setting.act_size), np.float32),
-        obs=np.zeros((n, max(facts.obs_sizes)), np.float32),
-        alive=np.ones(n, bool),
-        noise=np.zeros((n, setting.act_size), np.float32),
-        returns=np.zeros(n, np.float32),
+        actions=np.zeros((setting.max_steps, *shape), np.float32),
+        obs=np.zeros(setting.spec.obs_mask.shape, np.float32),
+        alive=np.ones(shape[0], bool),
+        noise=np.zeros(shape, np.float32),
+        returns=np.zeros(shape[0], np.float32),
     )
 
 
-class Player:
+class RolloutWorker:
     """What a worker process does: plays rollouts of its copies."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: EnvSetup) -> None:
         self.setting = setting
-        self._copies: dict[int, Copy] = {}
+        self._copies: dict[int, EnvCopy] = {}
         self._stands: dict[int, tuple[int, int]] = {}
         """Which episode (seed, length) each copy is really in."""
 
-    def play(self, start: Start) -> dict[int, Played]:
+    def play(self, start: RolloutRequest) -> dict[int, RolloutResult]:
         """A rollout of each copy, one after another: how copies share processes must not change a bit."""
-        team = numpy_policy.make_team(start.layers, self.setting.facts.spaces, self.setting.rules)
+        team = self.setting.team(start.layers)
         return {number: self._play(team, start, number, place) for number, place in start.places.items()}
 
-    def _play(self, team: numpy_policy.Team, start: Start, number: int, place: Place) -> Played:
+    def _play(self, team: numpy_policy.Team, start: RolloutRequest, number: int, place: EnvPosition) -> RolloutResult:
         copy, repeated = self._put(number, place)
         if not repeated:
-            place = new_place(self.setting, int(place.seed))
+            place = new_position(self.setting, int(place.seed))
         rng = np.random.default_rng((*start.entropy, number))
         shape = (self.setting.length, *place.noise.shape)
         gumbel, shock = rng.gumbel(size=shape).astype(np.float32), rng.standard_normal(shape, np.float32)
@@ -167,14 +173,14 @@ class Player:
                 copy.reset(seed)
         self._stands[number] = (seed, copy.length)
         noise = place.noise if carry is None else carry
-        after = Place(np.int32(seed), np.int32(copy.length), actions, copy.obs, copy.alive, noise, returns)  # pyright: ignore[reportArgumentType]
-        return Played(*(np.stack(column) for column in zip(*rows, strict=True)), place=after, repeated=repeated)
+        after = EnvPosition(np.int32(seed), np.int32(copy.length), actions, copy.obs, copy.alive, noise, returns)  # pyright: ignore[reportArgumentType]
+        return RolloutResult(*(np.stack(column) for column in zip(*rows, strict=True)), place=after, repeated=repeated)
 
-    def _put(self, number: int, place: Place) -> tuple[Copy, bool]:
+    def _put(self, number: int, place: EnvPosition) -> tuple[EnvCopy, bool]:
         """The copy where it should stand, playing its episode again if it is not there; False if that leads elsewhere."""
         setting = self.setting
         if number not in self._copies:
-            self._copies[number] = Copy(open_env(setting.env, setting.arguments), setting.facts, setting.max_steps)
+            self._copies[number] = EnvCopy(open_env(setting.env, setting.arguments), setting.spec, setting.max_steps)
         copy, wanted = self._copies[number], (int(place.seed), int(place.length))
         if self._stands.get(number) == wanted:
             return copy, True
@@ -199,12 +205,12 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     path, setting = connection.recv()
     sys.path[:] = path
-    player = Player(setting)
+    player = RolloutWorker(setting)
     try:
         while True:
             request = connection.recv()
             try:
-                answer: Any = player.play(request) if isinstance(request, Start) else examine(setting, request)
+                answer: Any = player.play(request) if isinstance(request, RolloutRequest) else evaluate(setting, request)
             except BaseException as error:
                 connection.send(Failure(type(error).__name__, str(error), traceback.format_exc()))
                 raise
@@ -220,12 +226,12 @@ class Lost(Exception):
 class Worker:
     """One process, from outside."""
 
-    def __init__(self, name: str, setting: Setting) -> None:
+    def __init__(self, name: str, setting: EnvSetup) -> None:
         self.name, self._setting = name, setting
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
 
-    def ask(self, request: Start | Exam) -> None:
+    def ask(self, request: RolloutRequest | EvalRequest) -> None:
         """Sends a request, to a new process if there is none."""
         try:
             if self._connection is None:
@@ -284,26 +290,28 @@ def _how(code: int) -> str:
 class Pool:
     """Workers that share the copies among them; one rollout of all is on its way at a time."""
 
-    def __init__(self, setting: Setting, num_copies: int, num_workers: int, seconds: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, setting: EnvSetup, num_copies: int, num_workers: int, seconds: float, say: Callable[[str], None]
+    ) -> None:
         self._setting, self._seconds, self._say = setting, seconds, say
         shares = np.array_split(np.arange(num_copies), min(num_workers, num_copies))
         self._shares: list[list[int]] = [list(map(int, share)) for share in shares]
         self._workers = [Worker(f"worker {i}", setting) for i in range(len(shares))]
-        self._examiner = Worker("the examiner", setting)
-        self._asked: Start | None = None
+        self._evaluator = Worker("the evaluater", setting)
+        self._asked: RolloutRequest | None = None
 
-    def ask(self, start: Start) -> None:
+    def ask(self, start: RolloutRequest) -> None:
         """Lets all workers begin a rollout."""
         self._asked = start
         for worker, share in zip(self._workers, self._shares, strict=True):
             worker.ask(_part(start, share))
 
-    def answer(self) -> list[Played]:
+    def answer(self) -> list[RolloutResult]:
         """The rollout that was asked for, one for each copy, whatever becomes of single processes."""
         start = self._asked
         if start is None:
             raise RuntimeError("no rollout was asked for")
-        played: dict[int, Played] = {}
+        played: dict[int, RolloutResult] = {}
         for worker, share in zip(self._workers, self._shares, strict=True):
             played |= self._insist(worker, _part(start, share))
         self._asked = None
@@ -311,19 +319,19 @@ class Pool:
             self._say("the environment does not repeat itself when it is seeded anew: interrupted episodes begin again.")
         return [played[number] for number in sorted(played)]
 
-    def examine(self, exam: Exam) -> Marks:
+    def evaluate(self, request: EvalRequest) -> EvalResult:
         """Whole episodes, in a process of their own."""
-        self._examiner.ask(exam)
-        return self._insist(self._examiner, exam)
+        self._evaluator.ask(request)
+        return self._insist(self._evaluator, request)
 
-    def _insist(self, worker: Worker, request: Start | Exam) -> Any:
+    def _insist(self, worker: Worker, request: RolloutRequest | EvalRequest) -> Any:
         """Its answer, from new processes if need be; the last try leaves the episodes in progress and begins others."""
-        seconds = self._seconds * (request.episodes if isinstance(request, Exam) else 1)
+        seconds = self._seconds * (request.episodes if isinstance(request, EvalRequest) else 1)
         for left in reversed(range(TRIES)):
             try:
                 return worker.answer(seconds)
             except Lost as lost:
-                copies = f", copies {', '.join(map(str, request.places))}" if isinstance(request, Start) else ""
+                copies = f", copies {', '.join(map(str, request.places))}" if isinstance(request, RolloutRequest) else ""
                 where = f"{worker.name} ({self._setting.env}{copies}) {lost}"
                 if left == 0:
                     notes = "".join(f"\n{note}" for note in getattr(lost, "__notes__", ()))
@@ -337,49 +345,49 @@ class Pool:
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        for worker in (*self._workers, self._examiner):
+        for worker in (*self._workers, self._evaluator):
             worker.close()
 
 
-def _part(start: Start, share: Sequence[int]) -> Start:
+def _part(start: RolloutRequest, share: Sequence[int]) -> RolloutRequest:
     return start._replace(places={number: start.places[number] for number in share})
 
 
-def _elsewhere(setting: Setting, request: Start | Exam) -> Start | Exam:
+def _elsewhere(setting: EnvSetup, request: RolloutRequest | EvalRequest) -> RolloutRequest | EvalRequest:
     """The same request with other episodes."""
-    if isinstance(request, Exam):
+    if isinstance(request, EvalRequest):
         return request._replace(seed=request.seed + 1)
     seeds = {number: int(np.random.default_rng((*request.entropy, number, 1)).integers(2**31)) for number in request.places}
-    return request._replace(places={number: new_place(setting, seed) for number, seed in seeds.items()})
+    return request._replace(places={number: new_position(setting, seed) for number, seed in seeds.items()})
 
 
-def examine(setting: Setting, exam: Exam) -> Marks:
+def evaluate(setting: EnvSetup, request: EvalRequest) -> EvalResult:
     """Whole episodes, in this process."""
-    team = numpy_policy.make_team(exam.layers, setting.facts.spaces, setting.rules)
-    env = open_env(setting.env, setting.arguments, exam.film)
+    team = setting.team(request.layers)
+    env = open_env(setting.env, setting.arguments, request.record)
     if env is None:  # it cannot draw
-        return Marks(np.zeros((0, len(setting.facts.agents))), np.zeros(0, int), [])
-    copy, rng = Copy(env, setting.facts, setting.max_steps), np.random.default_rng((exam.seed, 0xE7A1))
+        return EvalResult(np.zeros((0, setting.spec.num_agents)), np.zeros(0, int), [])
+    copy, rng = EnvCopy(env, setting.spec, setting.max_steps), np.random.default_rng((request.seed, 0xE7A1))
     returns, lengths, films = [], [], []
     try:
-        for _ in range(exam.episodes):
+        for _ in range(request.episodes):
             copy.reset(int(rng.integers(2**31)))
-            total, carry, done = np.zeros(len(setting.facts.agents), np.float32), numpy_policy.begin(team), False
-            film = [_frame(env)] if exam.film else []
+            total, carry, done = np.zeros(setting.spec.num_agents, np.float32), numpy_policy.begin(team), False
+            film = [_frame(env)] if request.record else []
             while not done:
-                if exam.explore:
+                if request.explore:
                     action, carry = numpy_policy.explore(team, carry, copy.obs, rng)
                 else:
                     action = numpy_policy.greedy(team, copy.obs)
                 _, reward, _, done = copy.step(action)
                 total += reward
-                film += [_frame(env)] if exam.film else []
+                film += [_frame(env)] if request.record else []
             returns.append(total)
             lengths.append(copy.length)
             films.append([frame for frame in film if frame is not None])
     finally:
         env.close()
-    return Marks(np.stack(returns), np.array(lengths), films)
+    return EvalResult(np.stack(returns), np.array(lengths), films if request.record else None)
 
 
 def _frame(env: Any) -> np.ndarray | None:

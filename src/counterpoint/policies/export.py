@@ -15,17 +15,25 @@ from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from counterpoint.core import numpy_policy
+from counterpoint import __version__
+from counterpoint import config as configs
+from counterpoint.algos.base import Actors
+from counterpoint.core import numpy_policy, prng
+from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
-from counterpoint.policies.exportable import PER_AGENT, Answers, Parts, parts_of, trials_of
-from counterpoint.policies.policy import load
-from counterpoint.runs.folder import Run, open_run
+from counterpoint.core.nets import mlp
+from counterpoint.core.spaces import Box
+from counterpoint.core.types import Environment
+from counterpoint.policies.policy import Policy, load
+from counterpoint.runs import Run, open_run
 
 FORMATS = ("onnx", "numpy", "safetensors")
 
@@ -34,6 +42,31 @@ TOLERANCE = 1e-4
 NUM_TRIALS = 128
 """Observations on which an export is compared."""
 MANIFEST = "export.json"
+
+
+PER_AGENT = ("agents", "obs_sizes", "spaces", "integers", "joined")
+"""The facts that have an entry for each agent."""
+
+
+class Parts(NamedTuple):
+    """What is exported: the actors, facts about them, and the name of each agent's file."""
+
+    team: numpy_policy.Team
+    about: dict[str, Any]
+    stems: list[str]
+    """File names of the agents, without ending."""
+
+    def agent(self, i: int) -> tuple[numpy_policy.Team, dict[str, Any]]:
+        """Returns one agent and the facts about it, in the form of a team of one."""
+        about = self.about | {name: self.about[name][i : i + 1] for name in PER_AGENT}
+        return numpy_policy.only(self.team, i, self.about["obs_sizes"][i]), about
+
+
+class Answers(NamedTuple):
+    """A policy's answers to each agent's trial observations: raw outputs, and actions in the environment's units, [B, size]."""
+
+    outputs: list[np.ndarray]
+    actions: list[np.ndarray]
 
 
 def export(run: str | Path | Run, format: str = "onnx", out: str | Path = "", seed_index: int = 0) -> Path:
@@ -48,7 +81,7 @@ def export(run: str | Path | Run, format: str = "onnx", out: str | Path = "", se
     _check_free(folder)
     policy = load(run, seed_index)
     parts = parts_of(run, policy, seed_index)
-    obs, expected = trials_of(policy, NUM_TRIALS)
+    obs, expected = trials_of(run, policy, NUM_TRIALS)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         draft.mkdir(parents=True)
@@ -264,3 +297,92 @@ def _ask_onnx(folder: Path, parts: Parts, obs: np.ndarray) -> dict[str, Answers]
                 raise UsageError(f"the exported {stem}.onnx names other choices than its outputs: nothing was written.")
         answers[stem] = Answers(*([said[prefix + what] for prefix in prefixes] for what in ("outputs", "action")))
     return answers
+
+
+# --- What is exported, and answers to compare it with.
+
+
+def _plain(run: Run, policy: Policy) -> Actors:
+    """Returns the policy as plain networks, or refuses."""
+    actors = policy.actors(policy.parameters)
+    if actors is None:
+        raise UsageError(f"the actors of {run.path} are not plain feed-forward networks: such a policy cannot be exported.")
+    return actors
+
+
+def parts_of(run: Run, policy: Policy, seed_index: int) -> Parts:
+    """Returns what is exported of a run's policy."""
+    spec, config = policy.env.spec, configs.from_dict(run.config)
+    actors = _plain(run, policy)
+    rules = numpy_policy.Rules(**actors.rules)
+    each = range(spec.num_agents)
+    spaces = tuple(map(numpy_policy.space_of, spec.action_spaces))
+    team = numpy_policy.make_team(numpy_policy.layers_of(jax.device_get(actors.layers)), spaces, rules)
+    _, saved = run.load_policy()
+    about = {
+        "counterpoint": __version__,
+        "run": run.name,
+        "scenario": policy.env.name,
+        "seed": config.training.seed + seed_index,
+        "step": saved.get("step"),
+        "episodes": saved.get("episodes"),
+        "agents": list(spec.agents),
+        "obs_sizes": list(spec.obs_sizes),
+        "spaces": [space._asdict() for space in spaces],
+        "integers": [_integers(policy.env, i) for i in each],
+        "joined": [_joined(policy.env, i) for i in each],
+        "rules": rules._asdict(),
+    }
+    return Parts(team, about, stems_of(spec.agents))
+
+
+def _joined(env: Environment, i: int) -> bool:
+    """Returns whether an agent's native action is a single number."""
+    space = env.spec.action_spaces[i]
+    return isinstance(space, Box) or np.ndim(env.decode(i, space.one_hot([0] * len(space.heads)))) == 0
+
+
+def _integers(env: Environment, i: int) -> list[list[int]]:
+    """Returns the environment's own integer for each choice of each head, however it counts them."""
+    space = env.spec.action_spaces[i]
+    if isinstance(space, Box):
+        return []
+    tables = []
+    for head, width in enumerate(space.heads):
+        choices = [[k * (other == head) for other in range(len(space.heads))] for k in range(width)]
+        tables.append([_digits(env.decode(i, space.one_hot(choice)), space.heads)[head] for choice in choices])
+    return tables
+
+
+def _digits(action: Any, heads: tuple[int, ...]) -> list[int]:
+    """Returns a native action as one integer per head."""
+    if np.ndim(action) == 0 and len(heads) > 1:
+        return [int(digit) for digit in np.unravel_index(int(action), heads, order="F")]
+    return [int(digit) for digit in np.ravel(action)]
+
+
+def stems_of(agents: tuple[str, ...]) -> list[str]:
+    """Returns file names for agents: their own names where a file system allows them, made distinct where needed."""
+    stems: list[str] = []
+    for agent in agents:
+        stem = plain = re.sub(r"[^\w.-]+", "_", agent).strip(".") or "agent"
+        count = 1
+        while stem in (*stems, "team", "policy", "export"):
+            count += 1
+            stem = f"{plain}-{count}"
+        stems.append(stem)
+    return stems
+
+
+def trials_of(run: Run, policy: Policy, count: int) -> tuple[np.ndarray, Answers]:
+    """Returns random observations [B, N, O], some of them large, and the policy's answers to them."""
+    spec = policy.env.spec
+    generator = np.random.default_rng(0)
+    obs = generator.normal(size=(count, *spec.obs_mask.shape)) * spec.obs_mask
+    obs[::2] *= 10.0
+    obs = obs.astype(np.float32)
+    carry = jax.vmap(policy.algo.begin)(jax.random.split(prng.key(0), count))
+    outputs = np.asarray(jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(_plain(run, policy).layers, jnp.asarray(obs)))
+    greedy = np.asarray(to_world(spec, policy.algo.greedy(policy.parameters, carry, jnp.asarray(obs), None)[0]))
+    columns = list(enumerate(spec.act_sizes))
+    return obs, Answers([outputs[:, i, :size] for i, size in columns], [greedy[:, i, :size] for i, size in columns])

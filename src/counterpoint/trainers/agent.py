@@ -29,8 +29,9 @@ from counterpoint.core.actions import heads_of
 from counterpoint.core.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical, SoftCategorical
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Normalise, Params
-from counterpoint.core.types import ActionSpace, Box, Discrete, Spec, Transition
-from counterpoint.policies.policy import names_of
+from counterpoint.core.spaces import ActionSpace, Box, Spec, action_space_of
+from counterpoint.core.trees import names_of
+from counterpoint.core.types import Transition
 from counterpoint.runs.tables import write_whole
 from counterpoint.trainers.buffer import Batch, ReplayBuffer
 
@@ -72,7 +73,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         own = {name: value for name, value in vars(self).items() if name not in ("learning", "overwrite")}
-        configs.override(configs.Config(), **vars(self.learning), **own).validate()  # the checks of a run
+        configs.override(configs.Config(), **vars(self.learning), **own)  # the checks of a run
         if self.learning.replay == "prioritised" and self.learning.minibatch == "shared":
             raise UsageError(
                 "trainers draw by priority each for itself: choose minibatch='per-agent' in the learning settings."
@@ -91,25 +92,6 @@ class Losses(NamedTuple):
     actor_loss: float
     q: float
     td_target: float
-
-
-def space_of(space: Any) -> ActionSpace:
-    """Our action space for one of ours or of Gymnasium's (Discrete, MultiDiscrete, MultiBinary, Box)."""
-    kind = type(space).__name__
-    if isinstance(space, Discrete | Box):
-        return space
-    if kind == "Discrete":
-        return Discrete((int(space.n),))
-    if kind == "MultiDiscrete":
-        return Discrete(tuple(int(n) for n in np.ravel(space.nvec)))
-    if kind == "MultiBinary":
-        return Discrete((2,) * int(np.prod(space.n)))
-    if kind == "Box":
-        low, high = np.unique(space.low), np.unique(space.high)
-        if low.size == high.size == 1 and -np.inf < low[0] < high[0] < np.inf:
-            return Box(int(np.prod(space.shape)), float(low[0]), float(high[0]))
-        raise UsageError(f"a Box needs one finite pair of bounds for all its entries, not {space}: rescale it.")
-    raise UsageError(f"actions must be Discrete, MultiDiscrete, MultiBinary or Box, not {space!r}.")
 
 
 class AgentTrainer:
@@ -139,7 +121,7 @@ class AgentTrainer:
             roles=names,
             teams=("good",) * n,
             obs_sizes=tuple(int(np.prod(shape)) for shape in obs_shapes),
-            action_spaces=tuple(map(space_of, action_spaces)),
+            action_spaces=tuple(map(action_space_of, action_spaces)),
         )
         self.config = dataclasses.replace(self.settings.learning, **vars(model))
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts
@@ -196,9 +178,9 @@ class AgentTrainer:
         space, config = self.space, self.config
         if isinstance(space, Box):
             share = min(self.steps / config.noise_steps, 1.0)
-            half = (space.high - space.low) / 2
+            half = jnp.asarray(space.half_width, jnp.float32)
             noise = half * (config.noise_start + (config.noise_end - config.noise_start) * share)
-            return DiagGaussian(half * jnp.tanh(logits) + (space.high + space.low) / 2, jnp.full(space.size, jnp.log(noise)))
+            return DiagGaussian(half * jnp.tanh(logits) + jnp.asarray(space.middle, jnp.float32), jnp.log(noise))
         if len(space.heads) > 1:
             return MultiCategorical.split(logits, space.heads)
         return SoftCategorical(logits, config.temperature) if config.world_action == "soft" else Categorical(logits)
@@ -296,7 +278,7 @@ class AgentTrainer:
         space, given = self.space, np.asarray(act).ravel()
         if isinstance(space, Box):
             if given.size == space.size:
-                return (given.astype(np.float32) - (space.high + space.low) / 2) / ((space.high - space.low) / 2)
+                return ((given.astype(np.float32) - space.middle) / space.half_width).astype(np.float32)
         elif given.size == space.size and (given.dtype.kind == "f" or space.size != len(space.heads)):
             return given.astype(np.float32)
         elif given.size == len(space.heads) and given.dtype.kind in "iu" and ((given >= 0) & (given < space.heads)).all():

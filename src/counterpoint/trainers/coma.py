@@ -18,7 +18,8 @@ from counterpoint.core import prng
 from counterpoint.core.actions import gumbel, heads_of, sampled
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ops import linear
-from counterpoint.core.types import Discrete, Spec, Transition
+from counterpoint.core.spaces import Discrete, Spec
+from counterpoint.core.types import Transition
 
 
 class Episodes(NamedTuple):
@@ -83,14 +84,14 @@ class ComaTrainer:
         self._draws = 0
         self.agents: coma.Agents = jax.jit(self._algo.init)(self._next_key())
         self._draw = jax.jit(self._sample)
-        self._greedy = jax.jit(self._algo.greedy)
+        self._greedy = jax.jit(lambda agents, *args: self._algo.greedy(self._algo.policy(agents), *args))
         self._update = jax.jit(self._algo.update)
         self._began: Any = None
         self._asked: tuple[np.ndarray, ...] | None = None
         self._new_episode()
 
     def _new_episode(self) -> None:
-        self._carry = jax.tree.map(lambda leaf: leaf[None], self._algo.begin())
+        self._carry = jax.tree.map(lambda leaf: leaf[None], self._algo.begin(self._key))
         self._playing = np.ones(self.spec.num_agents, bool)
 
     def _next_key(self) -> jax.Array:

@@ -1,24 +1,35 @@
-"""Who carries a run's program out: the compiled loop, or worker processes for a world that is not ours."""
+"""Selects how a run executes: compiled, with worker processes that step the environment, or with remote learners."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from counterpoint.config import Config
-from counterpoint.training.hosted import Host, Hosted
-from counterpoint.training.loop import Engine, Program, compiled
+from counterpoint.runs import Run
+from counterpoint.training.external import Host
+from counterpoint.training.learners import learners
+from counterpoint.training.loop import Engine, Program, compiled, compiled_pieces, stepped
 
 
 @contextmanager
-def engine_of(config: Config, program: Program, say: Callable[[str], None]) -> Iterator[Engine]:
-    """The engine that the settings ask for, with all its processes, until the end of the block; `say` tells of trouble."""
+def open_engine(
+    config: Config, program: Program, run: Run, say: Callable[[str], None], stop: Callable[[], None]
+) -> Iterator[Engine]:
+    """Yields the engine of a run, with all its processes until the end of the block.
+
+    `say` reports trouble in a sentence; `stop` asks the run to save and stop.
+    """
     t = config.training
-    if not isinstance(program.env, Hosted):
+    if config.distribution.learners:
+        with learners(config, program, run, say, stop) as update:
+            pieces = compiled_pieces(program)._replace(update=update)
+            yield stepped(program, pieces)._replace(failure=lambda: update.failed)
+    elif program.env.compiled is None:
+        workers = t.workers or min(t.num_envs, os.cpu_count() or 1)
+        host = Host(program, workers, t.worker_timeout, say)
+        try:
+            yield host.engine()
+        finally:
+            host.close()
+    else:
         yield compiled(program)
-        return
-    workers = t.workers or min(t.num_envs, os.cpu_count() or 1)
-    host = Host(program, program.env, config.learning, workers, t.worker_timeout, say)
-    try:
-        yield host.engine()
-    finally:
-        host.close()

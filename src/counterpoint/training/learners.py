@@ -1,4 +1,4 @@
-"""A run whose updates are computed by learners: starts them, records what they do in the run's folder, and ends them."""
+"""Remote learners of a run: starts them, records what they do in the run's folder, and ends them."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -22,12 +22,9 @@ def require_ray(config: Config) -> None:
 @contextmanager
 def learners(
     config: Config, program: Program, run: Run, say: Callable[[str], None], fail: Callable[[], None]
-) -> Iterator[Controller | None]:
-    """The update of a distributed run, or None if the settings ask for no learners."""
+) -> Iterator[Controller]:
+    """Yields the update of a distributed run, computed by its learners."""
     settings = config.distribution
-    if not settings.learners:
-        yield None
-        return
     say(f"starting {settings.learners} learners …")
     work = work_of(program.algo, program.memory, settings.pad)
     learner.compiled(work)  # leaves the program in the cache, where every learner of this machine finds it

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from counterpoint.algos.base import TD_ERRORS, Agents, Algorithm, Metrics
-from counterpoint.core.ops import tree_select
+from counterpoint.algos.base import TD_ERRORS, Actors, Agents, Algorithm, Metrics
 from counterpoint.core.types import Env, Key, Transition
+from counterpoint.training.evaluate import Episodes, evaluate
 from counterpoint.training.replay import Memory
-from counterpoint.training.rollout import Finished, Worlds, move, rollout, start
+from counterpoint.training.rollout import EnvStates, Finished, rollout, start
 
 DEVICES = "devices"
 """The mesh axis over which seeds, or one seed's minibatch, are spread."""
@@ -51,7 +51,7 @@ class Loop(NamedTuple):
     """All that a run is; a checkpoint is this and nothing else."""
 
     agents: Agents
-    worlds: Worlds
+    envs: EnvStates
     replay: Any
     key: Key
     step: Int[Array, ""]
@@ -70,6 +70,8 @@ class Program(NamedTuple):
     schedule: Schedule
     num_seeds: int
     num_devices: int
+    actors: Callable[[Any], Actors | None] = lambda policy: None
+    """(policy) → the policy as plain networks, for processes without JAX."""
 
     @property
     def splits_batch(self) -> bool:
@@ -80,8 +82,8 @@ class Program(NamedTuple):
 class Pieces(NamedTuple):
     """What a run does, in the order in which it does it."""
 
-    start: Callable[[Key], Worlds]
-    rollout: Callable[[Agents, Worlds, Key, Int[Array, ""]], tuple[Worlds, Transition, Finished]]
+    start: Callable[[Key], EnvStates]
+    rollout: Callable[[Agents, EnvStates, Key, Int[Array, ""]], tuple[EnvStates, Transition, Finished]]
     add: Callable[[Any, Transition], Any]
     sample: Callable[[Any, Key], Transition]
     update: Callable[[Agents, Transition, Key], tuple[Agents, Metrics]]
@@ -95,7 +97,7 @@ def pieces(program: Program) -> Pieces:
     length = schedule.rollout_length
     return Pieces(
         start=lambda key: start(env, algo, key, schedule.num_envs),
-        rollout=lambda agents, worlds, key, step: rollout(env, algo, agents, worlds, key, length, step),
+        rollout=lambda agents, envs, key, step: rollout(env, algo, algo.policy(agents), envs, key, length, step),
         add=memory.add,
         sample=memory.sample,
         update=algo.update,
@@ -118,14 +120,14 @@ def compiled_pieces(program: Program) -> Pieces:
 
 
 Absorb = Callable[[Loop, Transition, Finished, Key, bool], Loop]
-"""(loop without worlds, steps, finished, key, learn) → the loop after what follows a rollout. The loop is donated."""
+"""(loop without envs, steps, finished, key, learn) → the loop after what follows a rollout. The loop is donated."""
 
 
 def iteration(parts: Pieces, absorb: Absorb, loop: Loop, learn: bool) -> Loop:
     """One round of one seed: a rollout into memory, then the updates."""
     key, key_roll, key_learn = _split(loop.key, 3)
-    worlds, steps, finished = parts.rollout(loop.agents, loop.worlds, key_roll, loop.step)
-    return absorb(loop._replace(worlds=None, key=key), steps, finished, key_learn, learn)._replace(worlds=worlds)
+    envs, steps, finished = parts.rollout(loop.agents, loop.envs, key_roll, loop.step)
+    return absorb(loop._replace(envs=None, key=key), steps, finished, key_learn, learn)._replace(envs=envs)
 
 
 def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
@@ -199,7 +201,7 @@ def begin(program: Program, parts: Pieces, key: Key) -> Loop:
     n, zero = program.env.spec.num_agents, jnp.zeros((), jnp.int32)
     return Loop(
         agents=program.algo.init(key_agents),
-        worlds=parts.start(key_worlds),
+        envs=parts.start(key_worlds),
         replay=program.memory.init(),
         key=key_loop,
         step=zero,
@@ -234,8 +236,10 @@ class Engine(NamedTuple):
     """(keys [K]) → the loop of all seeds at the start."""
     advance: Callable[[Loop, bool, int, bool], Loop]
     """(loop, learn, limit, fresh) → as `compile_advance` says, learning or warming up. The loop is donated."""
-    evaluate: Callable[[Agents, Key, int], "Episodes"]
-    """(acting agents [K, …], keys [K], E) → that many greedy episodes of each seed, [K, E, …]."""
+    evaluate: Callable[[Agents, Key, int], Episodes]
+    """(policies [K, …], keys [K], E) → that many greedy episodes of each seed, [K, E, …]."""
+    failure: Callable[[], str] = lambda: ""
+    """() → why the engine asked the run to stop, or nothing."""
 
 
 def compiled(program: Program) -> Engine:
@@ -263,7 +267,7 @@ def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None
     def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
         seed = _only(loop._replace(replay=None), fresh)._replace(replay=_drop_axis(loop.replay))
         count = 0
-        while count < limit and not due(learn, seed._replace(agents=None, worlds=None, replay=None, key=None)):
+        while count < limit and not due(learn, seed._replace(agents=None, envs=None, replay=None, key=None)):
             seed, count = iteration(chosen, follow, seed, learn), count + 1
         return _lead(seed._replace(replay=None))._replace(replay=_give_axis(seed.replay))
 
@@ -273,7 +277,7 @@ def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None
     return Engine(begin=start_seed, advance=advance, evaluate=_evaluate_seeds(program))
 
 
-def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], "Episodes"]:
+def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], Episodes]:
     def each(agents: Agents, keys: Key, episodes: int) -> Episodes:
         one = partial(evaluate, program.env, program.algo, num_episodes=episodes, explore=False)
         return jax.vmap(one)(agents, keys)
@@ -324,7 +328,7 @@ def loop_spec(program: Program) -> Any:
     keep: Any = PartitionSpec()
     split = PartitionSpec(None, DEVICES)
     return Loop(
-        agents=keep, worlds=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep
+        agents=keep, envs=keep, replay=program.memory.split(keep, split), key=keep, step=keep, episodes=keep, window=keep
     )
 
 
@@ -341,50 +345,3 @@ def _spread(program: Program, function: Callable[..., Loop], in_specs: tuple[Any
     if program.num_devices == 1:
         return function
     return jax.shard_map(function, mesh=mesh(program), in_specs=in_specs, out_specs=loop_spec(program), check_vma=False)
-
-
-class Episodes(NamedTuple):
-    """Whole episodes of an evaluation, one row each."""
-
-    returns: Float[Array, "E N"]
-    length: Int[Array, " E"]
-    metrics: dict[str, Float[Array, " E"]]
-
-
-def evaluate(env: Env, algo: Algorithm, agents: Agents, key: Key, num_episodes: int, explore: bool) -> Episodes:
-    """That many episodes side by side, each to its end, under the greedy policy or as training acts."""
-    key_start, key_run = jax.random.split(key)
-    worlds = start(env, algo, key_start, num_episodes)
-    reductions = env.metric_reductions
-    zero = {name: jnp.zeros(num_episodes) for name in reductions}
-
-    def advance(carry: Any, time: Int[Array, ""]) -> Any:
-        worlds, live, figures = carry
-        key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
-        if explore:
-            action, memory = algo.act(agents, worlds.carry, worlds.obs, key_act, jnp.asarray(LATE))
-        else:
-            action, memory = algo.greedy(agents, worlds.carry, worlds.obs)
-        moved, _ = move(env, worlds, action, memory, key_step)
-        now = jax.vmap(env.metrics)(moved.state)
-        kept = {name: _reduce(reductions[name], figures[name], now[name], time) for name in reductions}
-        worlds, figures = tree_select(live, (moved, kept), (worlds, figures))
-        return (worlds, live & jnp.any(moved.alive, axis=1), figures), None
-
-    carry = (worlds, jnp.ones(num_episodes, bool), zero)
-    (worlds, _, figures), _ = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))
-    means = {name: figures[name] / worlds.length if how == "mean" else figures[name] for name, how in reductions.items()}
-    return Episodes(returns=worlds.returns, length=worlds.length, metrics=means)
-
-
-LATE = np.int32(2**31 - 1)
-"""A step count at which every exploration schedule has ended."""
-
-
-def _reduce(how: str, kept: Float[Array, " E"], now: Float[Array, " E"], time: Int[Array, ""]) -> Float[Array, " E"]:
-    """A running figure of an episode; a mean is kept as a sum until the end."""
-    if how == "last":
-        return now
-    if how == "max":
-        return jnp.where(time == 0, now, jnp.maximum(kept, now))
-    return kept + now

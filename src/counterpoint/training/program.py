@@ -1,33 +1,39 @@
-"""From settings to a program: choose what was left open, bind world, algorithm and memory together."""
+"""From settings to a program: opens the environment once, decides what was left open, and binds the parts of a run together."""
 
 import math
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from counterpoint import config as configs
-from counterpoint.algos import coma, maddpg
-from counterpoint.algos.base import Algorithm
+from counterpoint.algos.base import Algorithm, Replay
 from counterpoint.coded.controller import DECODE_ERROR, require_distributable
-from counterpoint.config import Config, Training
+from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Env, Key, Spec, Transition
-from counterpoint.training.hosted import Hosted
+from counterpoint.core.types import Environment, Transition
 from counterpoint.training.loop import DEVICES, Program, Schedule
-from counterpoint.training.replay import Memory, on_policy, prioritised, row_size, uniform
-from counterpoint.training.rollout import rollout, start
+from counterpoint.training.replay import Memory, example, on_policy, prioritised, row_size, uniform
 
 
-def prepare_jax(num_devices: int, hosted: bool = False) -> int:
-    """Makes JAX ready for that many devices (0: choose) and returns how many there are to use.
+class Prepared(NamedTuple):
+    """Settings with every choice made, as they are recorded, and the program that they describe."""
 
-    Beside worker processes (`hosted`) XLA gets one thread: the cores are for them.
+    config: Config
+    program: Program
+
+
+def prepare_jax(num_devices: int, external: bool = False) -> int:
+    """Configures JAX for that many devices (0: choose) and returns how many to use.
+
+    Beside worker processes of an external environment XLA gets one thread: the cores are theirs.
     """
-    if hosted:
+    if external:
         os.environ.setdefault("NPROC", "1")
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
     jax.config.update("jax_compilation_cache_dir", str(cache))
@@ -43,22 +49,30 @@ def prepare_jax(num_devices: int, hosted: bool = False) -> int:
     return min(wanted, present)
 
 
-def resolve(config: Config) -> Config:
-    """The settings with every "choose for me" decided, as they are recorded."""
-    env = config.validate()
-    t, splits = config.training, isinstance(config.learning, maddpg.Config)
-    hosted = isinstance(env, Hosted)
-    if hosted:
-        config = _for_hosted(config)
-    devices = prepare_jax(1 if hosted or config.distribution.learners else t.devices, hosted)
-    batch_fits = splits and t.update_every % devices == 0 and t.batch_size % devices == 0
+def prepare(config: Config) -> Prepared:
+    """Opens the environment, checks the settings against it, decides what they leave open and builds the program."""
+    env = config.world.build()
+    config.check(env)
+    config = _resolve(config, env)
+    return Prepared(config, build(config, env))
+
+
+def _resolve(config: Config, env: Environment) -> Config:
+    """Returns the settings with every choice made."""
+    t, entry, external = config.training, config.entry, env.compiled is None
+    if external and "world_action" in vars(config.learning):
+        config = configs.override(config, world_action="one-hot")  # an external environment takes choices, not soft vectors
+    devices = prepare_jax(1 if external or config.distribution.learners else t.devices, external)
+    batch_fits = entry.splits_batch and t.update_every % devices == 0 and t.batch_size % devices == 0
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
-        batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}" if splits else "one seed of coma"
-        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else batch
+        batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
+        one = batch if entry.splits_batch else f"one seed of {entry.name}"
+        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else one
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
     total = t.num_episodes * env.max_steps
-    warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 4)) if splits else 0)
+    replays = isinstance(entry.memory(config.learning), Replay)
+    warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 4)) if replays else 0)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
     return configs.override(
         config,
@@ -70,16 +84,11 @@ def resolve(config: Config) -> Config:
     )
 
 
-def _for_hosted(config: Config) -> Config:
-    """The settings as an environment from elsewhere needs them: it takes choices, not soft vectors, and one device."""
-    return configs.override(config, world_action="one-hot")
-
-
-def build(config: Config) -> Program:
-    """The program of resolved settings."""
-    env, t = config.validate(), config.training
+def build(config: Config, env: Environment) -> Program:
+    """Returns the program of resolved settings."""
+    t = config.training
     split = t.devices if t.num_seeds == 1 else 1
-    algo = algorithm_of(config, env.spec, axis=DEVICES if split > 1 else None)
+    algo = algorithm_of(config, env, axis=DEVICES if split > 1 else None)
     schedule = Schedule(
         num_envs=t.num_envs,
         rollout_length=t.update_every // t.num_envs,
@@ -88,50 +97,64 @@ def build(config: Config) -> Program:
         report_every=config.evaluation.report_every,
         num_episodes=t.num_episodes,
     )
-    if isinstance(config.learning, maddpg.Config):
-        memory = replay_of(config.learning, config.training, env, split)
-    else:
-        memory = on_policy(_recording(env, algo, schedule))
-    return Program(env=env, algo=algo, memory=memory, schedule=schedule, num_seeds=t.num_seeds, num_devices=t.devices)
+    memory = memory_of(config, env, algo, schedule, split)
+    return Program(
+        env=env,
+        algo=algo,
+        memory=memory,
+        schedule=schedule,
+        num_seeds=t.num_seeds,
+        num_devices=t.devices,
+        actors=partial(config.entry.actors, config.learning, env.spec),
+    )
 
 
-def algorithm_of(config: Config, spec: Spec, axis: str | None = None) -> Algorithm:
-    """The algorithm that the settings ask for."""
-    if isinstance(config.learning, coma.Config):
-        algo = coma.make(config.learning, spec)
-    else:
-        algo = maddpg.make(config.learning, spec, config.sees(spec), axis)
+def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> Algorithm:
+    """Returns the algorithm that the settings describe, bound to the environment's agents."""
+    algo = config.entry.make(config.learning, env.spec, config.sees(env.spec), axis)
     if config.distribution.learners:
         require_distributable(algo)
         algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
     return algo
 
 
-def replay_of(learning: maddpg.Config, t: Training, env: Env, split: int) -> Memory:
-    """The replay that the settings ask for, or each device's share of it."""
+def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Schedule, split: int) -> Memory:
+    """Returns the memory that the algorithm learns from, or each device's share of it."""
+    kind = config.entry.memory(config.learning)
+    one, carry = _shapes(env, algo)
+    if not isinstance(kind, Replay):
+        lead = (schedule.rollout_length, schedule.num_envs)
+        steps = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype), one._replace(carry=carry))
+        return on_policy(steps)
+    t = config.training
     per_add = t.update_every // split
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
-    size = 4 * capacity * split * t.num_seeds * row_size(env.spec)
+    size = 4 * capacity * split * t.num_seeds * row_size(one)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > 0.8 * memory:
         raise UsageError(
             f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
             f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
         )
-    batches = env.spec.num_agents if learning.minibatch == "per-agent" else 1
-    sizes = (env.spec, capacity, t.batch_size // split, per_add, batches)
-    if learning.replay == "uniform":
+    batches = env.spec.num_agents if kind.per_agent else 1
+    sizes = (one, capacity, t.batch_size // split, per_add, batches)
+    if kind.priority is None:
         return uniform(*sizes)
-    room = t.buffer_size // split + per_add
-    return prioritised(*sizes, exponent=learning.priority_exponent, beta=learning.priority_beta, room=room)
+    exponent, beta = kind.priority
+    return prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
 
 
-def _recording(env: Env, algo: Algorithm, schedule: Schedule) -> Transition:
-    """The shapes of a rollout."""
+def _shapes(env: Environment, algo: Algorithm) -> tuple[Transition, Any]:
+    """Returns the shapes of one environment's transition and of its carry."""
+    spec, masks = env.spec, env.has_masks
 
-    def record(key: Key) -> Transition:
-        worlds = start(env, algo, key, schedule.num_envs)
-        return rollout(env, algo, algo.init(key), worlds, key, schedule.rollout_length, jnp.zeros((), jnp.int32))[1]
+    def act(key: Any) -> tuple[Any, Any]:
+        obs, legal = jnp.zeros((1, *spec.obs_mask.shape)), jnp.ones((1, *spec.act_mask.shape), bool) if masks else None
+        carry = algo.begin(key)
+        lead = jax.tree.map(lambda leaf: leaf[None], carry)
+        extras = algo.act(algo.policy(algo.init(key)), lead, obs, key, jnp.zeros((), jnp.int32), legal)[2]
+        return jax.tree.map(lambda leaf: leaf[0], extras), carry
 
-    return jax.eval_shape(record, prng.key(0))
+    extras, carry = jax.eval_shape(act, prng.key(0))
+    return example(spec, masks, extras), carry

@@ -12,7 +12,7 @@ from typing import Any
 
 from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Spec
+from counterpoint.core.spaces import Spec
 from counterpoint.runs import stats
 from counterpoint.runs.folder import Run
 from counterpoint.runs.tables import markdown_table

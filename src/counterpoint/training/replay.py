@@ -5,6 +5,7 @@
 `on_policy` keeps the last rollout as it is, for learners that must learn from what they themselves just did.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from counterpoint.core.types import Key, Spec, Transition
+from counterpoint.core.spaces import Spec
+from counterpoint.core.types import Key, Transition
 
 
 class Memory(NamedTuple):
@@ -26,8 +28,13 @@ class Memory(NamedTuple):
     """(keep, split) → for each field of the state, whether devices that share a run hold it all or a part each."""
     feedback: Callable[[Any, Int[Array, "..."], Float[Array, "..."]], Any] = lambda state, index, errors: state
     """(state, the batch's index, its absolute TD errors) → the state that has learnt what to draw more often."""
-    lasting: bool = True
-    """Whether the state is a ring that outlives an iteration, and so belongs into checkpoints."""
+    rows: Callable[[Any], Any] | None = lambda state: state.rows
+    """(state) → the large array of rows [C, D], which checkpoints save as it grows; None if the memory does not outlive an
+    iteration and is not saved at all."""
+    with_rows: Callable[[Any, Any], Any] = lambda state, rows: state._replace(rows=rows)
+    """(state, rows) → the state with these rows."""
+    added: Callable[[Any], Any] = lambda state: state.added
+    """(state) → how many rows were ever added."""
 
 
 class Ring(NamedTuple):
@@ -38,35 +45,47 @@ class Ring(NamedTuple):
     """How many transitions were ever added."""
 
 
-def row_size(spec: Spec) -> int:
-    """Floats per stored transition."""
-    return spec.num_agents * (2 * spec.obs_size + spec.act_size + 3)
+def example(spec: Spec, masks: bool = False, extras: Any = ()) -> Transition:
+    """Returns the shapes of one transition; `extras` are the shapes of what acting leaves for learning."""
+    n, o, a = spec.num_agents, spec.obs_size, spec.act_size
+    obs, action, reward = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n, o), (n, a), (n,)))
+    flags, legal = jax.ShapeDtypeStruct((n,), bool), jax.ShapeDtypeStruct((n, a), bool) if masks else None
+    done = jax.ShapeDtypeStruct((), bool)
+    return Transition(obs, action, reward, obs, flags, flags, done, legal=legal, next_legal=legal, extras=extras)  # pyright: ignore[reportArgumentType]
+
+
+STORED = ("obs", "action", "reward", "next_obs", "terminated", "alive", "legal", "next_legal", "extras")
+"""The fields of a transition that a row holds. Learners from single steps have no use for `done`."""
+
+
+def _stored(steps: Transition) -> list[Any]:
+    return jax.tree.leaves([getattr(steps, name) for name in STORED])
+
+
+def row_size(one: Transition) -> int:
+    """Returns the floats per stored transition."""
+    return sum(math.prod(leaf.shape) for leaf in _stored(one))
 
 
 def pack(steps: Transition) -> Float[Array, "R D"]:
-    """Transitions [T, E, …] as rows: obs, action, reward, next_obs, terminated, alive."""
-    fields = (steps.obs, steps.action, steps.reward, steps.next_obs, steps.terminated, steps.alive)
+    """Returns transitions [T, E, …] as rows: the arrays of `STORED` side by side."""
     count = steps.done.size
-    return jnp.concatenate([field.reshape(count, -1).astype(jnp.float32) for field in fields], axis=1)
+    return jnp.concatenate([leaf.reshape(count, -1).astype(jnp.float32) for leaf in _stored(steps)], axis=1)
 
 
-def unpack(spec: Spec, rows: Float[Array, "*b D"]) -> Transition:
-    """The transitions of packed rows. `done` is not stored: learners from single steps have no use for it."""
-    n, lead = spec.num_agents, rows.shape[:-1]
-    sizes = [n * spec.obs_size, n * spec.act_size, n, n * spec.obs_size, n, n]
-    obs, action, reward, next_obs, terminated, alive = jnp.split(rows, np.cumsum(sizes)[:-1], axis=-1)
-    return Transition(
-        obs=obs.reshape(*lead, n, spec.obs_size),
-        action=action.reshape(*lead, n, spec.act_size),
-        reward=reward,
-        next_obs=next_obs.reshape(*lead, n, spec.obs_size),
-        terminated=terminated > 0,
-        alive=alive > 0,
-        done=jnp.zeros(lead, bool),
-    )
+def unpack(one: Transition, rows: Float[Array, "*b D"]) -> Transition:
+    """Returns the transitions of packed rows, given the shapes of one."""
+    lead, leaves = rows.shape[:-1], _stored(one)
+    parts = jnp.split(rows, np.cumsum([math.prod(leaf.shape) for leaf in leaves])[:-1], axis=-1)
+    arrays = [
+        (part > 0 if leaf.dtype == bool else part.astype(leaf.dtype)).reshape(*lead, *leaf.shape)
+        for part, leaf in zip(parts, leaves, strict=True)
+    ]
+    fields = jax.tree.unflatten(jax.tree.structure([getattr(one, name) for name in STORED]), arrays)
+    return Transition(done=jnp.zeros(lead, bool), **dict(zip(STORED, fields, strict=True)))
 
 
-def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batches: int = 1) -> Memory:
+def uniform(one: Transition, capacity: int, batch_size: int, per_add: int, num_batches: int = 1) -> Memory:
     """A ring sampled uniformly with replacement; `per_add` transitions arrive at a time and must divide the capacity.
 
     With `num_batches` above 1 a sample is that many independent minibatches, [num_batches, B, …].
@@ -76,7 +95,7 @@ def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batche
     shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
 
     def init() -> Ring:
-        return Ring(rows=jnp.zeros((capacity, row_size(spec)), jnp.float32), added=jnp.zeros((), jnp.int32))
+        return Ring(rows=jnp.zeros((capacity, row_size(one)), jnp.float32), added=jnp.zeros((), jnp.int32))
 
     def add(ring: Ring, steps: Transition) -> Ring:
         if steps.done.size != per_add:  # a slice of another size would be moved to fit, over the wrong rows
@@ -86,7 +105,7 @@ def uniform(spec: Spec, capacity: int, batch_size: int, per_add: int, num_batche
 
     def sample(ring: Ring, key: Key) -> Transition:
         index = jax.random.randint(key, shape, 0, jnp.minimum(ring.added, capacity))
-        return unpack(spec, ring.rows.at[index].get(mode="promise_in_bounds"))
+        return unpack(one, ring.rows.at[index].get(mode="promise_in_bounds"))
 
     return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))
 
@@ -101,7 +120,7 @@ def on_policy(steps: Transition) -> Memory:
         kept = jax.eval_shape(add, steps, steps)
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kept)
 
-    return Memory(init=init, add=add, sample=lambda state, key: state, split=lambda keep, split: split, lasting=False)
+    return Memory(init=init, add=add, sample=lambda state, key: state, split=lambda keep, split: split, rows=None)
 
 
 SMALLEST_ERROR = 1e-6
@@ -120,7 +139,7 @@ class PriorityRing(NamedTuple):
 
 
 def prioritised(
-    spec: Spec,
+    one: Transition,
     capacity: int,
     batch_size: int,
     per_add: int,
@@ -135,7 +154,7 @@ def prioritised(
     to the learner, who knows all of a minibatch that devices share. `room` is the largest capacity with which the run may be
     taken up again: it decides the tree's size, and so the draws.
     """
-    ring = uniform(spec, capacity, batch_size, per_add, num_batches)
+    ring = uniform(one, capacity, batch_size, per_add, num_batches)
     shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
     depth = max(capacity - 1, room - 1, 1).bit_length()
     first_leaf = 2**depth
@@ -153,7 +172,7 @@ def prioritised(
         index = _draw(state.tree, depth, shape, key)
         chance = state.tree[first_leaf + index] / state.tree[1]
         count = jnp.minimum(state.added, capacity)
-        batch = unpack(spec, state.rows.at[index].get(mode="promise_in_bounds"))
+        batch = unpack(one, state.rows.at[index].get(mode="promise_in_bounds"))
         return batch._replace(weight=(count * chance) ** -beta, index=index)
 
     def feedback(state: PriorityRing, index: Int[Array, "*b"], errors: Float[Array, "*b"]) -> PriorityRing:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
@@ -50,15 +50,6 @@ class Adversary(Scenario):
         size = 2 * self.N + 2 * (self.N + self.num_adversaries - 1)
         return (size,) * self.num_adversaries + (size + 2,) * self.N
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {
-            "good_distance": "mean",
-            "adversary_distance": "mean",
-            "good_success": "last",
-            "adversary_success": "last",
-        }
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         v, total = self.num_adversaries, self.num_agents
         landmarks = between(state.position, state.landmarks).reshape(total, -1)
@@ -76,15 +67,15 @@ class Adversary(Scenario):
         hide = jnp.sum(distance[:v]) - jnp.min(distance[v:])
         return jnp.concatenate([hunt, jnp.broadcast_to(hide, (self.N,))])
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         v, distance = self.num_adversaries, self.goal_distance(state)
         good, adversary = jnp.min(distance[v:]), jnp.min(distance[:v])
         near = 2 * LANDMARK_RADIUS  # the radius of the original's unshaped reward; the paper states none
         return {
-            "good_distance": good,
-            "adversary_distance": adversary,
-            "good_success": (good < near) * 1.0,
-            "adversary_success": (adversary < near) * 1.0,
+            "good_distance": Metric(good, "mean"),
+            "adversary_distance": Metric(adversary, "mean"),
+            "good_success": Metric((good < near) * 1.0, "last"),
+            "adversary_success": Metric((adversary < near) * 1.0, "last"),
         }
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies
@@ -44,10 +44,6 @@ class Crypto(Scenario):
     def obs_sizes(self) -> tuple[int, ...]:
         return (NUM_WORDS, 2 * NUM_WORDS, 2 * NUM_WORDS)
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"bob_correct": "mean", "eve_correct": "mean", "bob_correct_last": "last", "eve_correct_last": "last"}
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         heard = state.comm[ALICE]
         goal, key = jax.nn.one_hot(state.goal, NUM_WORDS, dtype=heard.dtype)
@@ -60,13 +56,13 @@ class Crypto(Scenario):
         team = error[EVE] - error[BOB]
         return jnp.stack([-error[EVE], team, team])
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         right = (jnp.argmax(state.comm, axis=1) == state.goal[0]) * 1.0
         return {
-            "bob_correct": right[BOB],
-            "eve_correct": right[EVE],
-            "bob_correct_last": right[BOB],
-            "eve_correct_last": right[EVE],
+            "bob_correct": Metric(right[BOB], "mean"),
+            "eve_correct": Metric(right[EVE], "mean"),
+            "bob_correct_last": Metric(right[BOB], "last"),
+            "eve_correct_last": Metric(right[EVE], "last"),
         }
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:

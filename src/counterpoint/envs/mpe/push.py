@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
@@ -54,15 +54,6 @@ class Push(Scenario):
         adversary = 2 + 2 * landmarks + 2 * (self.num_agents - 1)
         return (adversary,) * self.num_adversaries + (adversary + 5 + 3 * landmarks,) * self.num_good
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {
-            "good_distance": "mean",
-            "adversary_distance": "mean",
-            "good_success": "last",
-            "adversary_success": "last",
-        }
-
     @cached_property
     def hues(self) -> np.ndarray:
         """[L, 3]: a unit of colour per landmark, added to grey."""
@@ -90,12 +81,12 @@ class Push(Scenario):
         v, distance = self.num_adversaries, self.goal_distance(state)
         return jnp.concatenate([jnp.min(distance[v:]) - distance[:v], -distance[v:]])
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         v, distance = self.num_adversaries, self.goal_distance(state)
         good, adversary = jnp.min(distance[v:]), jnp.min(distance[:v])
         return {
-            "good_distance": good,
-            "adversary_distance": adversary,
-            "good_success": (good < 0.1) * 1.0,
-            "adversary_success": (adversary < 0.1) * 1.0,
+            "good_distance": Metric(good, "mean"),
+            "adversary_distance": Metric(adversary, "mean"),
+            "good_success": Metric((good < 0.1) * 1.0, "last"),
+            "adversary_success": Metric((adversary < 0.1) * 1.0, "last"),
         }

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length
@@ -46,10 +46,6 @@ class Reference(Scenario):
     def obs_sizes(self) -> tuple[int, ...]:
         return (21, 21)
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"distance": "mean", "final_distance": "last", "success": "last"}
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         landmarks = between(state.position, state.landmarks).reshape(2, 6)
         colour = jnp.asarray(COLOURS, state.position.dtype)[state.goal]
@@ -65,10 +61,10 @@ class Reference(Scenario):
             return jnp.broadcast_to(-jnp.sum(distance**2), (2,))
         return -(self.local_ratio * distance + (1 - self.local_ratio) * jnp.mean(distance))
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         distance = self.partner_distance(state)
         return {
-            "distance": jnp.mean(distance),
-            "final_distance": jnp.mean(distance),
-            "success": jnp.mean((distance < 0.1) * 1.0),
+            "distance": Metric(jnp.mean(distance), "mean"),
+            "final_distance": Metric(jnp.mean(distance), "last"),
+            "success": Metric(jnp.mean((distance < 0.1) * 1.0), "last"),
         }

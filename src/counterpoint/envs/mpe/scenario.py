@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.core.picture import Circle, Picture, Shape, Speech
-from counterpoint.core.types import Box, Discrete, Key, Reduction, Spec, Step
-from counterpoint.envs.base import check_choice, check_count
+from counterpoint.core.spaces import Box, Discrete, Spec
+from counterpoint.core.types import Key, Metric, Step
+from counterpoint.envs.base import World, check_choice, check_count
 from counterpoint.envs.mpe.world import Bodies, contact_force, integrate
 
 NUM_MOVES = 5
@@ -35,7 +36,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(World):
     """A particle world; subclasses add sizes as fields."""
 
     flavour: Literal["mpe2", "openai"] = "mpe2"
@@ -72,17 +73,13 @@ class Scenario:
     def obs_sizes(self) -> tuple[int, ...]:
         raise NotImplementedError
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        raise NotImplementedError
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         raise NotImplementedError
 
     def reward(self, state: State) -> Float[Array, " N"]:
         raise NotImplementedError
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         raise NotImplementedError
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...] | None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, length
 
@@ -33,16 +33,15 @@ class Simple(Scenario):
     def obs_sizes(self) -> tuple[int, ...]:
         return (4,)
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"distance": "mean", "success": "last"}
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         return jnp.concatenate([state.velocity, state.landmarks - state.position], axis=1)
 
     def reward(self, state: State) -> Float[Array, " N"]:
         return -jnp.sum((state.position - state.landmarks) ** 2, axis=1)
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         distance = length(state.position - state.landmarks)[0]
-        return {"distance": distance, "success": (distance < 0.1) * 1.0}
+        return {
+            "distance": Metric(distance, "mean"),
+            "success": Metric((distance < 0.1) * 1.0, "last"),
+        }

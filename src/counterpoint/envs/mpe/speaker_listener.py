@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, length
@@ -41,10 +41,6 @@ class SpeakerListener(Scenario):
     def obs_sizes(self) -> tuple[int, ...]:
         return (3, 11)
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"distance": "mean", "final_distance": "last", "success": "last"}
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         colour = jnp.asarray(COLOURS, state.position.dtype)[state.goal[0]]
         landmarks = (state.landmarks - state.position[None, LISTENER]).reshape(6)
@@ -55,10 +51,14 @@ class SpeakerListener(Scenario):
         squared = jnp.sum((state.position[LISTENER] - state.landmarks[state.goal[0]]) ** 2)
         return jnp.broadcast_to(-squared * (2.0 if self.flavour == "openai" else 1.0), (2,))
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         distance = length(state.position[LISTENER] - state.landmarks[state.goal[0]])
         reached = distance < AGENT_RADIUS + LANDMARK_RADIUS
-        return {"distance": distance, "final_distance": distance, "success": reached * 1.0}
+        return {
+            "distance": Metric(distance, "mean"),
+            "final_distance": Metric(distance, "last"),
+            "success": Metric(reached * 1.0, "last"),
+        }
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...] | None:
         return tuple(self.reward(state)[:, None]) if self.flavour == "mpe2" else None

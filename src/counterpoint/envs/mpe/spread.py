@@ -11,7 +11,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import check_count, check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, fold, length, off_diagonal
@@ -49,10 +49,6 @@ class Spread(Scenario):
     def obs_sizes(self) -> tuple[int, ...]:
         return (6 * self.N,) * self.N
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"collisions": "sum", "distance": "mean", "occupied": "last", "success": "last"}
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         n = self.N
         landmarks = between(state.position, state.landmarks).reshape(n, 2 * n)
@@ -78,13 +74,13 @@ class Spread(Scenario):
     def success(self, state: State) -> Bool[Array, ""]:
         return jnp.all(self.nearest(state) < CAPTURE_DISTANCE) if self.terminate_on_success else super().success(state)
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         nearest = self.nearest(state)
         return {
-            "collisions": jnp.sum(self.bumps(state)) / 2,
-            "distance": jnp.sum(nearest),
-            "occupied": jnp.sum((nearest < CAPTURE_DISTANCE) * 1.0),
-            "success": jnp.all(nearest < CAPTURE_DISTANCE) * 1.0,
+            "collisions": Metric(jnp.sum(self.bumps(state)) / 2, "sum"),
+            "distance": Metric(jnp.sum(nearest), "mean"),
+            "occupied": Metric(jnp.sum((nearest < CAPTURE_DISTANCE) * 1.0), "last"),
+            "success": Metric(jnp.all(nearest < CAPTURE_DISTANCE) * 1.0, "last"),
         }
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, off_diagonal, touching
@@ -77,10 +77,6 @@ class Tag(Scenario):
         good = 4 + 2 * self.num_obstacles + 2 * (self.num_agents - 1) + 2 * (self.num_good - 1)
         return (good + 2,) * self.num_adversaries + (good,) * self.num_good
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"touches": "sum", "caught": "max"}
-
     def observe(self, state: State) -> Float[Array, "N O"]:
         v, total = self.num_adversaries, self.num_agents
         obstacles = between(state.position, state.landmarks).reshape(total, -1)
@@ -108,9 +104,12 @@ class Tag(Scenario):
     def success(self, state: State) -> Bool[Array, ""]:
         return jnp.all(self.touches(state).any(axis=0)) if self.terminate_on_success else super().success(state)
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         touches = self.touches(state)
-        return {"touches": jnp.sum(touches * 1.0), "caught": jnp.any(touches) * 1.0}
+        return {
+            "touches": Metric(jnp.sum(touches * 1.0), "sum"),
+            "caught": Metric(jnp.any(touches) * 1.0, "max"),
+        }
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:
         touched = jnp.sum(self.touches(state) * 1.0, axis=1)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from counterpoint.core.types import Reduction
+from counterpoint.core.types import Metric
 from counterpoint.envs.base import check_count, pad_stack
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.tag import boundary_cost
@@ -77,10 +77,6 @@ class WorldComm(Scenario):
         adversary = common + 2 * self.num_good + NUM_WORDS
         return (adversary,) * self.num_adversaries + (common + 2 * (self.num_good - 1),) * self.num_good
 
-    @property
-    def metric_reductions(self) -> dict[str, Reduction]:
-        return {"touches": "sum", "caught": "max", "food": "sum"}
-
     @cached_property
     def parts(self) -> tuple[slice, slice, slice]:
         """Where obstacles, food and forests stand among the landmarks."""
@@ -133,12 +129,12 @@ class WorldComm(Scenario):
         flee = -5.0 * jnp.sum(touches, axis=0) - 2.0 * boundary_cost(prey) + 2.0 * self.eaten(state) + sign * hunger
         return jnp.concatenate([hunt, flee])
 
-    def metrics(self, state: State) -> dict[str, Float[Array, ""]]:
+    def metrics(self, state: State) -> dict[str, Metric]:
         touches = self.touches(state)
         return {
-            "touches": jnp.sum(touches * 1.0),
-            "caught": jnp.any(touches) * 1.0,
-            "food": jnp.sum(self.eaten(state)),
+            "touches": Metric(jnp.sum(touches * 1.0), "sum"),
+            "caught": Metric(jnp.any(touches) * 1.0, "max"),
+            "food": Metric(jnp.sum(self.eaten(state)), "sum"),
         }
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...]:

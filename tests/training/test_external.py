@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counterpoint.training.hosted import open_world, setting_of
 
 import counterpoint
 import games
@@ -20,7 +21,6 @@ from counterpoint.external import adapters as foreign
 from counterpoint.external import workers
 from counterpoint.external.adapters import Copy, facts_of, open_env, teams_of
 from counterpoint.training import train as experiment
-from counterpoint.training.hosted import open_world, setting_of
 from tiny import TINY
 
 ZOO = f"{games.__file__}:Zoo"

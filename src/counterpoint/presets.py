@@ -1,0 +1,106 @@
+"""Known settings by name."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+from counterpoint.config import Config, override, same_settings
+from counterpoint.core.errors import UsageError
+
+
+def preset(name: str) -> Config:
+    """Returns the settings of that name."""
+    if name not in PRESETS:
+        close = difflib.get_close_matches(name, list(PRESETS), 1)
+        hint = f" (perhaps {close[0]}?)" if close else ""
+        raise UsageError(f"unknown preset {name!r}{hint}; known are {', '.join(PRESETS)}.")
+    return dataclasses.replace(PRESETS[name], preset=name)
+
+
+def start(name: str = "", algorithm: str = "", scenario: str = "") -> Config:
+    """Returns where settings start from: the named preset, else the one that the environment needs, else the defaults."""
+    if not name and scenario in OWN_PRESETS and same_settings(PRESETS[scenario].algorithm, algorithm):
+        name = scenario
+    config = preset(name) if name else Config()
+    return override(config, algorithm=algorithm) if algorithm else config
+
+
+OWN_PRESETS = ("tennis",)
+"""Worlds with a preset of their own name, which training there starts from: the authors' settings do not learn them."""
+
+GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
+"""Four small steps where the authors take one large one, for the same arithmetic."""
+
+COMA_PARTICLES: dict[str, Any] = {
+    **{"flavour": "openai", "num_episodes": 100_000, "num_envs": 32, "update_every": 800, "standardise_rewards": True},
+    **{"lr": 1e-3, "gamma": 0.99, "clip": 10.0, "num_units": 128, "critic_steps": 4, "epsilon_start": 0.1, "epsilon_end": 0.0},
+    **{"entropy_start": 0.02, "entropy_end": 0.002, "entropy_steps": 1_500_000},
+}
+"""Random play meets everything there is in a particle world: little more is needed to explore."""
+
+COMA_PATIENT: dict[str, Any] = {"num_episodes": 400_000, "lr": 5e-4, "critic_steps": 2, "entropy_steps": 4_000_000}
+"""Three who share one reward take long to find out who goes where."""
+
+PRESETS: dict[str, Config] = {
+    "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
+    "authors-spread": override(Config(), scenario="simple_spread", flavour="openai", init="glorot"),
+    "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", init="glorot"),
+    "tuned-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", num_episodes=25_000, **GENTLE),
+    "tuned-spread": override(
+        Config(),
+        scenario="simple_spread",
+        flavour="openai",
+        num_episodes=25_000,
+        lr=1e-3,
+        gamma=0.75,
+        init="glorot",
+        num_units=128,
+        update_every=10,
+        batch_size=256,
+    ),
+    "tennis": override(
+        Config(),
+        scenario="tennis",
+        num_episodes=1200,
+        report_every=100,
+        save_rate=200,
+        update_every=1,
+        updates=2,
+        batch_size=128,
+        buffer_size=200_000,
+        warmup=1000,
+        lr=1e-3,
+        gamma=0.99,
+        tau=0.005,
+        clip=1.0,
+        init="glorot",
+        noise="ou",
+        noise_start=0.5,
+        noise_end=0.1,
+        noise_steps=20_000,
+    ),
+    "coma-notes": override(
+        Config(),
+        algorithm="coma",
+        scenario="switch2",
+        num_episodes=10_000,
+        num_envs=10,
+        update_every=500,
+        lr=1e-4,
+        critic_lr=5e-3,
+        gamma=0.99,
+        clip=10.0,
+        td_lambda=0.0,
+        target_every=10,
+        epsilon_start=0.0,
+        epsilon_end=0.0,
+        entropy_start=0.0,
+        entropy_end=0.0,
+    ),
+    "coma-switch2-v0": override(Config(), algorithm="coma", scenario="switch2", scenario_args=("clock=False",), recurrent=True),
+    "coma-switch4": override(Config(), algorithm="coma", scenario="switch4", num_episodes=100_000),
+    "coma-spread": override(
+        Config(), algorithm="coma", scenario="simple_spread", **(COMA_PARTICLES | COMA_PATIENT), report_every=5000
+    ),
+    "coma-speaker": override(Config(), algorithm="coma", scenario="simple_speaker_listener", **COMA_PARTICLES),
+}

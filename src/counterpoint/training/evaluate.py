@@ -1,0 +1,154 @@
+"""Whole episodes under a fixed policy: the one evaluation behind reports, benchmark, play and films."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from counterpoint.algos.base import Actors, Algorithm
+from counterpoint.core import prng
+from counterpoint.core.errors import UsageError
+from counterpoint.core.numpy_policy import Layer, Rules, layers_of
+from counterpoint.core.ops import tree_select
+from counterpoint.core.picture import Picture
+from counterpoint.core.types import Env, Environment, Key, Metric
+from counterpoint.external.environment import setup_of
+from counterpoint.external.workers import EvalRequest
+from counterpoint.external.workers import evaluate as evaluate_external
+from counterpoint.training.rollout import legal_actions, move, start
+from counterpoint.viz import render
+
+LATE = np.int32(2**31 - 1)
+"""A step count at which every exploration schedule has ended."""
+
+
+class Episodes(NamedTuple):
+    """Whole episodes, one row each."""
+
+    returns: Float[Array, "E N"]
+    length: Int[Array, " E"]
+    metrics: dict[str, Float[Array, " E"]]
+    """The environment's metrics, one number per episode."""
+    states: Any = None
+    """Every state [T + 1, E, …] of a compiled environment, if recorded; after an episode's end its last state repeats."""
+    frames: list[list[np.ndarray]] | None = None
+    """The images of each episode of an external environment, if recorded."""
+
+
+def evaluate(
+    env: Env, algo: Algorithm, policy: Any, key: Key, num_episodes: int, explore: bool = False, record: bool = False
+) -> Episodes:
+    """Plays that many episodes side by side, each to its end, greedily or as training explores."""
+    key_start, key_run = jax.random.split(key)
+    envs = start(env, algo, key_start, num_episodes)
+    first = envs.state
+    reductions = reductions_of(env)
+    zero = {name: jnp.zeros(num_episodes) for name in reductions}
+
+    def advance(carry: Any, time: Int[Array, ""]) -> Any:
+        envs, live, sums = carry
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
+        legal = legal_actions(env, envs)
+        if explore:
+            action, memory, _ = algo.act(policy, envs.carry, envs.obs, key_act, jnp.asarray(LATE), legal)
+        else:
+            action, memory = algo.greedy(policy, envs.carry, envs.obs, legal)
+        moved, _ = move(env, envs, action, memory, key_step)
+        now = jax.vmap(env.metrics)(moved.state)
+        kept = {name: _reduce(how, sums[name], now[name].value, time) for name, how in reductions.items()}
+        envs, sums = tree_select(live, (moved, kept), (envs, sums))
+        return (envs, live & jnp.any(moved.alive, axis=1), sums), envs.state if record else None
+
+    carry = (envs, jnp.ones(num_episodes, bool), zero)
+    (envs, _, sums), states = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))
+    metrics = {name: sums[name] / envs.length if how == "mean" else sums[name] for name, how in reductions.items()}
+    if record:
+        states = jax.tree.map(lambda start, rest: jnp.concatenate([start[None], rest]), first, states)
+    return Episodes(returns=envs.returns, length=envs.length, metrics=metrics, states=states)
+
+
+def reductions_of(env: Env) -> dict[str, str]:
+    """Returns how each of the environment's metrics becomes one number per episode."""
+
+    def shapes(key: Key) -> dict[str, Metric]:
+        return env.metrics(env.reset(key)[0])
+
+    found = jax.eval_shape(shapes, jax.random.key(0))
+    return {name: metric.reduction for name, metric in found.items()}
+
+
+def _reduce(how: str, kept: Float[Array, " E"], now: Float[Array, " E"], time: Int[Array, ""]) -> Float[Array, " E"]:
+    """Returns the running value of an episode's metric; a mean is kept as a sum until the end."""
+    if how == "last":
+        return now
+    if how == "max":
+        return jnp.where(time == 0, now, jnp.maximum(kept, now))
+    return kept + now
+
+
+def numpy_actors(env: Environment, actors: Callable[[Any], Actors | None], policy: Any) -> tuple[tuple[Layer, ...], Rules]:
+    """Returns a policy as NumPy layers (copies) and rules, for processes without JAX."""
+    plain = actors(policy)
+    if plain is None:
+        raise UsageError(
+            f"--env {env.name} is stepped by worker processes without JAX, which cannot run this algorithm's policy:"
+            " choose another --algorithm or a compiled environment."
+        )
+    return layers_of(jax.tree.map(np.array, plain.layers)), Rules(**plain.rules)
+
+
+class Evaluate(Protocol):
+    """Plays whole episodes of a policy: (policy, episodes, seed) → Episodes."""
+
+    def __call__(self, policy: Any, episodes: int, seed: int = 0, explore: bool = False, record: bool = False) -> Episodes: ...
+
+
+def evaluator(env: Environment, algo: Algorithm, actors: Callable[[Any], Actors | None]) -> Evaluate:
+    """Returns the function that plays episodes of an environment: compiled, or in this process if it is external."""
+    compiled = env.compiled
+    if compiled is None:
+
+        def play(policy: Any, episodes: int, seed: int = 0, explore: bool = False, record: bool = False) -> Episodes:
+            layers, rules = numpy_actors(env, actors, policy)
+            result = evaluate_external(setup_of(env, rules=rules), EvalRequest(layers, episodes, seed, explore, record))
+            return Episodes(result.returns, result.lengths, {}, frames=result.frames)  # pyright: ignore[reportArgumentType]
+
+        return play
+    jitted = jax.jit(
+        lambda policy, key, episodes, explore, record: evaluate(compiled, algo, policy, key, episodes, explore, record),
+        static_argnums=(2, 3, 4),
+    )
+    return lambda policy, episodes, seed=0, explore=False, record=False: jax.device_get(
+        jitted(policy, prng.key(seed), episodes, explore, record)
+    )
+
+
+def save_film(env: Environment, episodes: Episodes, path: str | Path) -> bool:
+    """Writes recorded episodes as a film; returns False, and writes nothing, if the environment cannot draw."""
+    if episodes.frames is not None:
+        if any(episodes.frames):
+            render.save_frames(episodes.frames, path)
+        return any(episodes.frames)
+    films = pictures(env, episodes)
+    if films:
+        render.save(films, path)
+    return bool(films)
+
+
+def pictures(env: Environment, episodes: Episodes) -> list[list[Picture]]:
+    """Returns the pictures of recorded episodes; none if the environment cannot draw."""
+    compiled = env.compiled
+    if compiled is None:
+        return []
+    films: list[list[Picture]] = []
+    for e, length in enumerate(np.asarray(episodes.length).tolist()):
+        moments = (jax.tree.map(lambda leaf: leaf[t, e], episodes.states) for t in range(length + 1))  # noqa: B023 — used at once
+        film = [picture for state in moments if (picture := compiled.draw(state)) is not None]
+        if not film:
+            return []
+        films.append(film)
+    return films
