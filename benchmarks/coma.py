@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from counterpoint import config as configs
+from counterpoint import presets
 from counterpoint.core import prng
 from counterpoint.runs.tables import markdown_table
 from counterpoint.training.loop import compile_advance, compile_begin
-from counterpoint.training.program import build, prepare_jax, resolve
+from counterpoint.training.program import prepare, prepare_jax
 
 EPYMARL = 1060
 NEVER = 10**7
@@ -31,10 +32,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 def steps_per_second(settings: dict[str, Any], seconds: float = 2.0, repeats: int = 5) -> float:
     """World steps of all seeds per second: the best of several repetitions, since disturbance only ever slows down."""
-    start = configs.preset(settings["preset"]) if "preset" in settings else configs.Config()
+    start = presets.preset(settings["preset"]) if "preset" in settings else configs.Config()
     own = {name: value for name, value in settings.items() if name != "preset"}
     forever = {"num_episodes": NEVER, "report_every": NEVER, "save_rate": NEVER}
-    program = build(resolve(configs.override(start, **(own | forever))))
+    program = prepare(configs.override(start, **(own | forever))).program
     schedule = program.schedule
     loop = compile_begin(program)(jax.vmap(prng.key)(jnp.arange(program.num_seeds, dtype=jnp.uint32)))
     advance = compile_advance(program, learn=True)

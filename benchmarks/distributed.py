@@ -17,7 +17,7 @@ from counterpoint.coded import learner, ray_transport
 from counterpoint.coded.controller import Controller, Distribution, work_of
 from counterpoint.core import prng
 from counterpoint.runs.tables import markdown_table
-from counterpoint.training.program import build, resolve
+from counterpoint.training.program import prepare
 
 SIZES = ((2, 2), (4, 4), (8, 8), (8, 15))
 SCHEMES = ("uncoded", "backup", "mds")
@@ -27,7 +27,7 @@ ROUNDS = 20
 def measure(agents: int, learners: int) -> list[list[object]]:
     """A row per scheme."""
     settings = {"scenario": "simple_spread", "num_agents": agents, "num_episodes": 1000, "learners": learners, "code": "backup"}
-    program = build(resolve(configs.override(configs.Config(), **settings)))
+    program = prepare(configs.override(configs.Config(), **settings)).program
     work = work_of(program.algo, program.memory, 0.0)
     learner.compiled(work)
     state, key = jax.jit(program.algo.init)(prng.key(0)), prng.key(1)

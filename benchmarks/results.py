@@ -19,6 +19,7 @@ import results_coma
 import results_hosted
 import results_speaker
 
+from counterpoint import presets
 from counterpoint.runs import stats, tables
 from counterpoint.viz import plots
 
@@ -77,7 +78,7 @@ def train_one(experiment: str, seed: int) -> None:
             "save_rate": 5000,
         }
         settings = dict(chosen.settings)
-        base = configs.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
+        base = presets.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
         run = train(configs.override(base, **(settings | own)))
     table.parent.mkdir(parents=True, exist_ok=True)
     rows = run.rows()

@@ -25,7 +25,7 @@ from counterpoint.core import prng
 from counterpoint.core.spaces import Spec
 from counterpoint.runs.tables import markdown_table
 from counterpoint.training.loop import Program, compile_advance, compile_begin
-from counterpoint.training.program import build, prepare_jax, resolve
+from counterpoint.training.program import prepare, prepare_jax
 
 NEVER = 10**7
 """Episodes: more than any measurement reaches, so that nothing is reported or saved."""
@@ -47,8 +47,9 @@ class Trainer:
 
     def __init__(self, fill: int, **settings: Any) -> None:
         forever = {"num_episodes": NEVER, "report_every": NEVER, "save_rate": NEVER, "warmup": NEVER}
-        config = resolve(configs.override(configs.Config(), **({"scenario": "simple_spread"} | forever | settings)))
-        self.program = build(config)
+        config, self.program = prepare(
+            configs.override(configs.Config(), **({"scenario": "simple_spread"} | forever | settings))
+        )
         self._every = config.training.update_every
         seeds = jnp.arange(self.program.num_seeds, dtype=jnp.uint32)
         self._loop = compile_begin(self.program)(jax.vmap(prng.key)(seeds))

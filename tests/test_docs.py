@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint.training.evaluate import reductions_of
 from counterpoint import config as configs
+from counterpoint import presets
+from counterpoint.algos.base import entries
 from counterpoint.cli import commands, listings
 from counterpoint.cli import main as cli
 from counterpoint.envs import WORLDS, make
 from counterpoint.studies import plan as schemes
 from counterpoint.studies import reproduce
+from counterpoint.training.evaluate import reductions_of
 from counterpoint.training.replay import row_size
 
 ROOT = Path(__file__).parent.parent
@@ -109,7 +111,7 @@ def test_help_of_each_command(command, monkeypatch, capsys):
 
 
 def test_flags_exist():
-    families = [configs.override(configs.Config(), algorithm=name) for name in configs.FAMILIES]
+    families = [configs.override(configs.Config(), algorithm=name) for name in entries()]
     names = {name for family in families for name in configs.homes_of(family)}
     known = {"--" + name.replace("_", "-") for name in names} | {"--help"} | OTHERS_FLAGS
     for command in cli.COMMANDS.values():
@@ -228,9 +230,9 @@ def test_defaults_are_those_the_pages_name():
     page = TEXT["docs/algorithms/maddpg.md"]
     assert f"width {learning.num_units}, Adam with step {learning.lr:g}, γ {learning.gamma:g}, τ {learning.tau:g}" in page
     assert f"batch {training.batch_size}, an update every {training.update_every} steps" in page
-    demo, (told,) = configs.preset("demo"), re.findall(r"trains the demo \((\w+)\)", TEXT["README.md"])
+    demo, (told,) = presets.preset("demo"), re.findall(r"trains the demo \((\w+)\)", TEXT["README.md"])
     assert (demo.world.scenario, demo.name) == (told, "demo")
-    assert {"authors-spread", "authors-speaker"} <= set(configs.PRESETS)
+    assert {"authors-spread", "authors-speaker"} <= set(presets.PRESETS)
 
 
 def test_constraints_are_plain_pins():

@@ -4,31 +4,59 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from counterpoint.algos.base import Actors as Actors
+    from counterpoint.algos.base import Algorithm as Algorithm
+    from counterpoint.algos.base import Entry as Entry
+    from counterpoint.algos.base import Replay as Replay
+    from counterpoint.algos.base import Rollout as Rollout
+    from counterpoint.core.errors import UsageError as UsageError
+    from counterpoint.core.spaces import Box as Box
+    from counterpoint.core.spaces import Discrete as Discrete
+    from counterpoint.core.spaces import Spec as Spec
+    from counterpoint.core.types import Metric as Metric
+    from counterpoint.core.types import Step as Step
+    from counterpoint.core.types import Transition as Transition
     from counterpoint.envs import make as make
+    from counterpoint.envs.base import World as World
     from counterpoint.external.pettingzoo import to_pettingzoo as to_pettingzoo
     from counterpoint.policies.export import export as export
     from counterpoint.policies.policy import load as load
+    from counterpoint.policies.policy import random_team as random_team
+    from counterpoint.runs.folder import Run as Run
+    from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
+    from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
+    from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
+    from counterpoint.trainers.coma import Memory as Memory
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "train": "counterpoint.training.train",
-    "resume": "counterpoint.training.train",
-    "export": "counterpoint.policies.export",
-    "load": "counterpoint.policies.policy",
-    "make": "counterpoint.envs",
-    "to_pettingzoo": "counterpoint.external.pettingzoo",
+    "counterpoint.algos.base": ("Actors", "Algorithm", "Entry", "Replay", "Rollout"),
+    "counterpoint.core.errors": ("UsageError",),
+    "counterpoint.core.spaces": ("Box", "Discrete", "Spec"),
+    "counterpoint.core.types": ("Metric", "Step", "Transition"),
+    "counterpoint.envs": ("make",),
+    "counterpoint.envs.base": ("World",),
+    "counterpoint.external.pettingzoo": ("to_pettingzoo",),
+    "counterpoint.policies.export": ("export",),
+    "counterpoint.policies.policy": ("load", "random_team"),
+    "counterpoint.runs.folder": ("Run",),
+    "counterpoint.trainers.agent": ("AgentTrainer",),
+    "counterpoint.trainers.buffer": ("ReplayBuffer",),
+    "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
+    "counterpoint.training.train": ("resume", "train"),
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, fetched when first asked for: importing the package alone must not wait for jax."""
-    if name not in _HOMES:
+    """Imports a public name when it is first used: importing the package alone must not wait for jax."""
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOME_OF])

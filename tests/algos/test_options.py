@@ -289,7 +289,7 @@ def test_options_work_together_in_the_loop(case):
         "report_every": 10**6,
     }
     config = configs.override(configs.Config(), **settings, **TOGETHER[case])
-    program = build(config)
+    program = build(config, config.world.build())
     loop = compile_begin(program)(jax.vmap(prng.key)(jnp.zeros(1, jnp.uint32)))
     before = jax.device_get(loop.agents.actor)
     advance = compile_advance(program, True)
@@ -313,7 +313,7 @@ def test_options_work_together_in_the_loop(case):
 @pytest.mark.parametrize(("name", "value"), [("priority_exponent", 1.5), ("priority_beta", -0.1)])
 def test_senseless_priorities_are_refused(name, value):
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} must be from 0 to 1"):
-        configs.override(configs.Config(), **{name: value}).validate()
+        configs.override(configs.Config(), **{name: value})
 
 
 def test_a_mixed_team_of_bodies_is_normalised_without_touching_padding():

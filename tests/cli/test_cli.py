@@ -11,6 +11,7 @@ import pytest
 
 import counterpoint
 from counterpoint import config as configs
+from counterpoint import presets
 from counterpoint.cli import main
 from counterpoint.core.errors import UsageError
 from tiny import HOME, tiny_words, trained_run
@@ -200,7 +201,7 @@ def test_usage_version_and_lists(call: Any) -> None:
     worlds = call("envs").out
     assert "| simple_tag | 3 adversary, agent | 16, 14 | 5, 5 |" in worlds
     presets = call("presets").out
-    for name, config in configs.PRESETS.items():
+    for name, config in presets.PRESETS.items():
         kind = "--algorithm coma " * (config.algorithm == "coma")
         assert f"{name}\n    {kind}--scenario {config.world.scenario}" in presets
     assert call("runs").out == "no runs in ./runs yet; start one with: counterpoint train\n"
@@ -229,7 +230,7 @@ def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeyp
 
 def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:
     def sizes(**settings: Any) -> tuple[int, int]:
-        teams = configs.World(**settings).build().spec.teams
+        teams = configs.EnvSettings(**settings).build().spec.teams
         return teams.count("good"), teams.count("adversary")
 
     assert sizes(scenario="simple_spread", num_agents=5) == (5, 0)
@@ -262,7 +263,7 @@ def test_settings_from_python_are_checked_too(settings: dict[str, Any], words: s
 
 
 def test_settings_survive_being_plain_data() -> None:
-    config = configs.override(configs.preset("demo"), scenario_args=["N=5"], lr=1, good_policy="ddpg")
+    config = configs.override(presets.preset("demo"), scenario_args=["N=5"], lr=1, good_policy="ddpg")
     assert configs.from_dict(json.loads(json.dumps(configs.to_dict(config)))) == config
     assert config.world.scenario_args == ("N=5",)
 

@@ -49,7 +49,7 @@ class Case(NamedTuple):
 @cache
 def case(variant: str = "maddpg") -> Case:
     settings = {"scenario": "simple_spread", "scenario_args": (f"N={AGENTS}",), "num_episodes": 40} | VARIANTS[variant]
-    program = experiment.build(experiment.resolve(configs.override(configs.Config(), **(TINY | settings))))
+    program = experiment.prepare(configs.override(configs.Config(), **(TINY | settings))).program
     algo = program.algo
     start = jax.jit(algo.init)(random.key(0))
     work = work_of(algo, program.memory, 0.0)

@@ -19,7 +19,7 @@ from counterpoint.runs.folder import Run
 from counterpoint.training import learners as distributed
 from counterpoint.training import train as experiment
 from counterpoint.training.loop import compiled_pieces, stepped
-from counterpoint.training.program import build, resolve
+from counterpoint.training.program import Prepared, prepare
 from fake_learners import Died, Threads
 from tiny import TINY
 
@@ -29,7 +29,7 @@ OWN: dict[str, Any] = {"scenario": "simple_spread", "scenario_args": ("N=2",), "
 @cache
 def compute() -> Any:
     """The learners' program, compiled once for the session."""
-    program = build(resolve(configs.override(configs.Config(), **(TINY | OWN))))
+    program = prepare(configs.override(configs.Config(), **(TINY | OWN))).program
     return learners.compiled(distributed.work_of(program.algo, program.memory, 0.0))
 
 
@@ -89,7 +89,7 @@ def test_it_is_the_run_of_the_algorithm_without_learners(threads, tmp_path, monk
     """To rounding: a learner's program packs what it returns, and XLA may fuse that with the last steps of the update."""
     run = train(tmp_path, "run", code="stream:2")
     config = configs.from_dict(run.config)
-    program = build(config)
+    program = prepare(config).program
     one = jax.jit(program.algo.update_one)
 
     def update(agents, batch, key):
@@ -98,9 +98,9 @@ def test_it_is_the_run_of_the_algorithm_without_learners(threads, tmp_path, monk
         return agents, figures | {DECODE_ERROR: jnp.zeros(2)}
 
     engine = stepped(program, compiled_pieces(program)._replace(update=update))
-    monkeypatch.setattr(experiment, "engine_of", lambda *settings: nullcontext(engine))
+    monkeypatch.setattr(experiment, "open_engine", lambda *settings: nullcontext(engine))
     central = experiment.runs.create(tmp_path, "central", run.config)
-    experiment._train(central, configs.override(config, learners=0), program, experiment.Progress())
+    experiment._train(central, Prepared(configs.override(config, learners=0), program), experiment.Progress())
     for name, tensor in tensors(run).items():
         np.testing.assert_allclose(tensor, tensors(central)[name], rtol=1e-4, atol=1e-6, err_msg=name)
 

@@ -30,7 +30,7 @@ from tiny import HOME
 def untrained(folder: Path, **settings: Any) -> Run:
     """A run that has saved a policy of random numbers, of two seeds unless told otherwise."""
     config = configs.override(configs.Config(), **{"num_units": 8, "num_seeds": 2} | settings)
-    env = config.validate()
+    env = config.world.build()
     algo = algorithm_of(config, env.spec)
     shapes = jax.eval_shape(lambda: algo.acting(algo.init(prng.key(0))))
     rng = np.random.default_rng(0)

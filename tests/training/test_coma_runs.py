@@ -11,6 +11,9 @@ import pytest
 
 import counterpoint
 from counterpoint import config as configs
+from counterpoint import presets
+from counterpoint.algos import maddpg
+from counterpoint.algos.base import find
 from counterpoint.cli import main as cli
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.folder import Run
@@ -87,12 +90,11 @@ def parse(monkeypatch: Any, words: str) -> configs.Config:
 
 def test_an_algorithm_brings_its_own_settings(monkeypatch: Any, capsys: Any) -> None:
     config = parse(monkeypatch, "--scenario switch2 --algorithm coma --td-lambda 0.5 --num-seeds 3")
-    family = configs.FAMILIES["coma"]
     assert (config.learning.td_lambda, config.training.num_seeds) == (0.5, 3)
-    assert config.training.num_envs == family.training.num_envs > 1
+    assert config.training.num_envs == configs.training_of(find("coma")).num_envs > 1
     assert type(config) is configs.Config
     assert configs.from_dict(json.loads(json.dumps(configs.to_dict(config)))) == config
-    assert parse(monkeypatch, "--preset coma-notes --algorithm=maddpg").learning == configs.FAMILIES["maddpg"].learning
+    assert parse(monkeypatch, "--preset coma-notes --algorithm=maddpg").learning == maddpg.Config()
     with pytest.raises(SystemExit):
         parse(monkeypatch, "--algorithm coma --help")
     text = capsys.readouterr().out
@@ -102,8 +104,8 @@ def test_an_algorithm_brings_its_own_settings(monkeypatch: Any, capsys: Any) -> 
 
 
 def test_the_notes_settings_are_a_preset() -> None:
-    config = configs.preset("coma-notes")
-    env, learning, training = config.validate(), config.learning, config.training
+    config = presets.preset("coma-notes")
+    env, learning, training = config.world.build(), config.learning, config.training
     assert (learning.lr, learning.critic_lr, learning.td_lambda, learning.num_layers) == (1e-4, 5e-3, 0.0, 2)
     assert training.update_every == 10 * env.max_steps, "ten episodes"
     assert training.num_episodes == 10_000
@@ -128,10 +130,10 @@ def test_the_notes_settings_are_a_preset() -> None:
 )
 def test_what_coma_cannot_use_is_refused_in_one_sentence(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        program.resolve(configs.override(configs.Config(), algorithm="coma", **settings))
+        program.prepare(configs.override(configs.Config(), algorithm="coma", **settings))
     assert "\n" not in str(caught.value)
 
 
 def test_settings_of_one_family_do_not_run_another() -> None:
     with pytest.raises(UsageError, match="algorithm coma has other learning settings"):
-        configs.Config(algorithm="coma").validate()
+        program.prepare(configs.Config(algorithm="coma"))

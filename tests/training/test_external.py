@@ -20,6 +20,7 @@ from counterpoint.core.numpy_policy import Space
 from counterpoint.external import adapters as foreign
 from counterpoint.external import workers
 from counterpoint.external.adapters import Copy, facts_of, open_env, teams_of
+from counterpoint.training import program
 from counterpoint.training import train as experiment
 from tiny import TINY
 
@@ -259,7 +260,7 @@ def test_a_factory_may_be_given_as_it_is_and_teams_as_a_mapping(tmp_path: Path) 
 )
 def test_what_cannot_be_trained_is_refused_in_a_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        configs.override(configs.Config(), **settings).validate()
+        program.prepare(configs.override(configs.Config(), **settings))
 
 
 def test_a_factory_that_cannot_be_found_again_is_refused() -> None:

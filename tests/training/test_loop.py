@@ -27,7 +27,7 @@ def program(**settings: Any) -> Program:
     """Two agents, a ring of 50 000 rows, a report every 32 episodes."""
     own = {"scenario": "simple_spread", "scenario_args": ("N=2",), "num_episodes": 4000, "buffer_size": 50_000}
     config = configs.override(configs.Config(), **(TINY | own | {"report_every": 32, "save_rate": 32} | settings))
-    return programs.build(programs.resolve(config))
+    return programs.prepare(config).program
 
 
 @cache

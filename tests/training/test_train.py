@@ -258,11 +258,11 @@ def test_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None
 
 def test_resolved_settings_are_complete_and_resolve_to_themselves() -> None:
     config = configs.from_dict(trained_run().config)
-    assert program.resolve(config) == config
+    assert program.prepare(config).config == config
     assert config.training.devices == 1
     assert config.world.max_episode_len == 25
     quick = configs.override(configs.Config(), num_episodes=100, num_seeds=2)
-    resolved = program.resolve(quick)
+    resolved = program.prepare(quick).config
     assert resolved.training.warmup == 1024
     assert resolved.evaluation.report_every == 10
     assert resolved.training.devices == 2

@@ -119,9 +119,11 @@ class Entry:
             kind = "continuous" if isinstance(space, Box) else "discrete"
             if kind not in self.actions:
                 needed = " or ".join(self.actions)
+                other = next((entry.name for entry in entries().values() if kind in entry.actions), "another")
+                or_actions = f" or --actions {needed}" if env.startswith("simple") else ""
                 raise UsageError(
-                    f"{self.name} needs {needed} actions, and those of {agent} in {env} are {kind}: choose another --algorithm"
-                    f"{' or --actions ' + needed if kind == 'continuous' else ''}."
+                    f"{self.name} needs {needed} actions, and those of {agent} in {env} are {kind}: choose --algorithm"
+                    f" {other}{or_actions}."
                 )
 
 

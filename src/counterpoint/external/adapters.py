@@ -57,6 +57,10 @@ def open_env(text: str, arguments: Mapping[str, Any], render: bool = False) -> A
     return env
 
 
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def _takes(factory: Callable[..., Any], name: str) -> bool:
     try:
         parameters = inspect.signature(factory).parameters

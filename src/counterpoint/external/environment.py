@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,9 @@ class External:
     action_spaces: tuple[Any, ...] = field(compare=False, repr=False)
     has_masks: bool = False
 
-    compiled: ClassVar[None] = None
+    @property
+    def compiled(self) -> None:
+        return None
 
     @property
     def name(self) -> str:

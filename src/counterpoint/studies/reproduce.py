@@ -150,7 +150,7 @@ def _measure(setting: Setting, agents: int, cells: list[tuple[int, str]], rounds
     from counterpoint.coded import learner, ray_transport
     from counterpoint.coded.controller import Controller, work_of
     from counterpoint.core import prng
-    from counterpoint.training.program import build, resolve
+    from counterpoint.training.program import prepare
 
     ray_transport.require_ray()
     # Small networks and batches: waiting, not computing, fills the time.
@@ -158,7 +158,7 @@ def _measure(setting: Setting, agents: int, cells: list[tuple[int, str]], rounds
     config = configs.override(
         configs.Config(), scenario=setting.scenario, learners=LEARNERS, pad=setting.unit, code="backup", **sizes
     )
-    program = build(resolve(config))
+    program = prepare(config).program
     work = work_of(program.algo, program.memory, setting.unit)
     learner.compiled(work)
     print(f"{setting.scenario}, {agents} agents: starting {LEARNERS} learners …", flush=True)

@@ -63,7 +63,7 @@ class Host:
     def _start(self, key: Key) -> ExternalStates:
         entropy = _words(key)
         seeds = np.random.default_rng(entropy).integers(2**31, size=self._program.schedule.num_envs)
-        return self._worlds([new_position(self._setting, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
+        return self._states([new_position(self._setting, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
 
     def _worlds(
         self, places: list[EnvPosition], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int
@@ -97,7 +97,7 @@ class Host:
         ahead = int(step) + schedule.num_envs * schedule.rollout_length
         next_one = [copy.place for copy in played], layers, _words(key), ahead, int(worlds.serial) + 1
         self._send(*next_one)  # before anything else: the workers are idle
-        after = self._worlds(*next_one)
+        after = self._states(*next_one)
         columns = jax.tree.map(lambda *copies: np.stack(copies, axis=1), *(copy[:9] for copy in played))
         obs, action, reward, next_obs, terminated, alive, done, returns, lengths = columns
         steps = Transition(obs, action, reward, next_obs, terminated, alive, done)

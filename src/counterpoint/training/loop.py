@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from counterpoint.algos.base import TD_ERRORS, Actors, Agents, Algorithm, Metrics
-from counterpoint.core.types import Env, Key, Transition
+from counterpoint.core.types import Environment, Key, Transition
 from counterpoint.training.evaluate import Episodes, evaluate
 from counterpoint.training.replay import Memory
 from counterpoint.training.rollout import EnvStates, Finished, rollout, start
@@ -64,7 +64,7 @@ class Loop(NamedTuple):
 class Program(NamedTuple):
     """The parts of a run, bound together."""
 
-    env: Env
+    env: Environment
     algo: Algorithm
     memory: Memory
     schedule: Schedule
@@ -93,7 +93,8 @@ class Pieces(NamedTuple):
 
 def pieces(program: Program) -> Pieces:
     """The pieces of a program."""
-    env, algo, memory, schedule = program.env, program.algo, program.memory, program.schedule
+    env: Any = program.env.compiled  # None if worker processes step it: start and rollout are then replaced
+    algo, memory, schedule = program.algo, program.memory, program.schedule
     length = schedule.rollout_length
     return Pieces(
         start=lambda key: start(env, algo, key, schedule.num_envs),
@@ -278,8 +279,10 @@ def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None
 
 
 def _evaluate_seeds(program: Program) -> Callable[[Agents, Key, int], Episodes]:
+    env: Any = program.env.compiled
+
     def each(agents: Agents, keys: Key, episodes: int) -> Episodes:
-        one = partial(evaluate, program.env, program.algo, num_episodes=episodes, explore=False)
+        one = partial(evaluate, env, program.algo, num_episodes=episodes, explore=False)
         return jax.vmap(one)(agents, keys)
 
     return jax.jit(each, static_argnums=2)

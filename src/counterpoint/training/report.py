@@ -56,11 +56,11 @@ def rows(config: Config, program: Program, engine: Engine, loop: Loop, seconds: 
         yield row
 
 
-def _by_agent(name: str, spec: Spec, values: np.ndarray) -> dict[str, float]:
+def _by_agent(name: str, spec: Spec, values: Any) -> dict[str, float]:
     return {f"{name}/{agent}": float(value) for agent, value in zip(spec.agents, values, strict=True)}
 
 
-def _by_team(name: str, spec: Spec, teams: list[str], values: np.ndarray) -> dict[str, float]:
+def _by_team(name: str, spec: Spec, teams: list[str], values: Any) -> dict[str, float]:
     """Returns the mean over each team's agents."""
     return {
         f"{name}/{team}": float(np.mean([v for v, t in zip(values, spec.teams, strict=True) if t == team])) for team in teams
