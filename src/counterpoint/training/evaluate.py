@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -101,10 +101,8 @@ def numpy_actors(env: Environment, actors: Callable[[Any], Actors | None], polic
     return layers_of(jax.tree.map(np.array, plain.layers)), Rules(**plain.rules)
 
 
-class Evaluate(Protocol):
-    """Plays whole episodes of a policy: (policy, episodes, seed) → Episodes."""
-
-    def __call__(self, policy: Any, episodes: int, seed: int = 0, explore: bool = False, record: bool = False) -> Episodes: ...
+Evaluate = Callable[..., Episodes]
+"""(policy, episodes, seed=0, explore=False, record=False) → whole episodes of the policy."""
 
 
 def evaluator(env: Environment, algo: Algorithm, actors: Callable[[Any], Actors | None]) -> Evaluate:
