@@ -21,7 +21,7 @@ from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Spec
 from counterpoint.policies.policy import Policy, names_of
-from counterpoint.runs.folder import Run, Saver, Segment
+from counterpoint.runs import Run, Saver, Segment
 from counterpoint.runs.tables import write_whole
 from counterpoint.training.engine import engine_of
 from counterpoint.training.learners import learners, require_ray
