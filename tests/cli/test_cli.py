@@ -1,8 +1,12 @@
-"""The command line: what it prints, where it writes, and how it refuses."""
+"""The command line prints and writes what it should, and refuses wrong usage in one sentence."""
 
+import inspect
 import json
 import os
+import pkgutil
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 
 import counterpoint
 from counterpoint import config as configs
-from counterpoint.cli import main
+from counterpoint.cli import commands, main, registry
 from counterpoint.core.errors import UsageError
 from tiny import HOME, tiny_words, trained_run
 
@@ -88,18 +92,18 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(line: str, call: Any, monke
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    {
-        "train --scenari simple_tag": ("Unrecognized options", "perhaps you meant --scenario;"),
-        "train --lr fast": ("--lr", "fast"),
-        "train --lr": ("--lr", "expected"),
-        "train --flavour atari": ("--flavour", "mpe2", "openai"),
-        "resume": ("the run's folder", "counterpoint resume --help"),
-        "play simple --policy best": ("--policy", "trained", "random"),
-        "envs now": ("Unrecognized", "now"),
-    }.items(),
-)
+PARSER = {
+    "train --scenari simple_tag": ("Unrecognized options", "perhaps you meant --scenario;"),
+    "train --lr fast": ("--lr", "fast"),
+    "train --lr": ("--lr", "expected"),
+    "train --flavour atari": ("--flavour", "mpe2", "openai"),
+    "resume": ("the run's folder", "counterpoint resume --help"),
+    "play simple --policy best": ("--policy", "trained", "random"),
+    "envs now": ("Unrecognized", "now"),
+}
+
+
+@pytest.mark.parametrize(("line", "words"), PARSER.items())
 def test_what_the_parser_refuses_is_one_sentence_too(line: str, words: tuple[str, ...], call: Any) -> None:
     result = call(line)
     assert result.code == 2
@@ -108,6 +112,41 @@ def test_what_the_parser_refuses_is_one_sentence_too(line: str, words: tuple[str
     assert result.err.count("\n") == 1
     for word in words:
         assert word.lower() in result.err.lower()
+
+
+@pytest.mark.parametrize("line", PARSER)
+def test_sentences_do_not_depend_on_how_the_parser_draws(line: str, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same sentence comes out of a narrow terminal, and of a parser whose boxes look different or cannot be drawn."""
+    expected = call(line).err
+    monkeypatch.setenv("COLUMNS", "40")
+    assert call(line).err == expected
+    for name in ("box", "hr", "rows", "cols"):
+        monkeypatch.setattr(f"tyro._fmtlib.{name}", None)
+    result = call(line)
+    assert (result.code, result.err) == (2, expected)
+
+
+def test_a_refusal_that_the_parser_words_itself_keeps_its_exit_code(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event of a future tyro, or a tyro without events: its own text is better than none."""
+    monkeypatch.setattr("counterpoint.cli.parsing._sentence", lambda event, target: "")
+    unknown_event = call("resume")
+    monkeypatch.setattr("counterpoint.cli.parsing.events", None)
+    no_events = call("resume")
+    for result in (unknown_event, no_events):
+        assert result.code == 2
+        assert "The run's folder." in result.err
+        assert "Traceback" not in result.err
+
+
+def test_options_of_every_group_are_suggested(call: Any) -> None:
+    for wrong, right in {
+        "batch-sise": "batch-size",
+        "gama": "gamma",
+        "save-rat=3": "save-rate",
+        "plots-dri": "plots-dir",
+    }.items():
+        assert f"; perhaps you meant --{right};" in call(f"train --{wrong}").err
+    assert "perhaps" not in call("resume somewhere --run x").err, "the run is given by position, not as --run"
 
 
 def test_settings_that_refuse_themselves_come_out_as_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +160,7 @@ def test_settings_that_refuse_themselves_come_out_as_one_sentence(call: Any, mon
     monkeypatch.setattr(configs.Training, "__init__", _calling(configs.Training.__init__, refuse))
     result = call("train --seed 13")
     assert result.code == 2
-    assert "seed 13 is unlucky: choose another" in result.err
-    assert result.err.count("\n") == 1
-    assert "Traceback" not in result.err
+    assert result.err == "counterpoint: seed 13 is unlucky: choose another.\n"
 
 
 def _calling(init: Any, after: Any) -> Any:
@@ -203,7 +240,7 @@ def test_usage_version_and_lists(call: Any) -> None:
     for name, config in configs.PRESETS.items():
         kind = "--algorithm coma " * (config.algorithm == "coma")
         assert f"{name}\n    {kind}--scenario {config.world.scenario}" in presets
-    assert call("runs").out == "no runs in ./runs yet; start one with: counterpoint train\n"
+    assert call("runs").out == "there are no runs in ./runs yet; start one with: counterpoint train\n"
 
 
 def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,9 +320,9 @@ def test_train_restore_display_and_benchmark(call: Any, tmp_path: Path) -> None:
     assert "| return of agent_0 |" in result.out
     assert "500 steps, greedy → benchmark_files/first.json" in result.out
     facts = json.loads((tmp_path / "benchmark_files" / "first.json").read_text())
-    figure = facts["figures"]["return of agent_0"]
-    assert figure["count"] == 20
-    assert figure["low"] <= figure["mean"] <= figure["high"] < 0
+    summary = facts["metrics"]["return of agent_0"]
+    assert summary["count"] == 20
+    assert summary["low"] <= summary["mean"] <= summary["high"] < 0
 
 
 def test_play_runs_and_plot(call: Any, tmp_path: Path) -> None:
@@ -310,9 +347,59 @@ def test_divergence_is_exit_code_3(call: Any) -> None:
     assert result.err.count("\n") == 1
 
 
-def test_importing_the_package_does_not_wait_for_jax() -> None:
-    import subprocess
+NEW_COMMAND = """
+from counterpoint.cli.registry import command
 
+@command("Trained runs")
+def say_hello(name: str = "you") -> None:
+    '''Greet somebody.
+
+    Args:
+        name: Name to greet.
+    '''
+    print(f"hello {name}")
+"""
+
+
+def test_a_new_command_is_one_file(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "say_hello.py").write_text(NEW_COMMAND)
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(folder)])
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.delitem(sys.modules, "counterpoint.cli.commands.say_hello", raising=False)
+    monkeypatch.setattr(main, "COMMANDS", registry.discover())
+    assert call("say-hello --name Ada").out == "hello Ada\n"
+    assert "Name to greet." in call("say-hello --help").out
+    assert "perhaps you meant --name" in call("say-hello --nam Ada").err
+    usage = call("--help").out
+    assert "  say-hello  Greet somebody." in usage
+    assert usage.index("Trained runs:") < usage.index("  say-hello") < usage.index("Distributed learning")
+
+
+def test_every_command_has_its_own_module_and_a_full_help(call: Any) -> None:
+    modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    assert modules == set(main.COMMANDS)
+    for name, command in main.COMMANDS.items():
+        assert command.summary.endswith("."), name
+        parameters = set(inspect.signature(command.function).parameters) - {"words"}
+        documented = set(re.findall(r"^ {8}(\w+): [A-Z]", command.function.__doc__ or "", re.MULTILINE))
+        assert documented == parameters, name
+
+
+@pytest.mark.parametrize("line", ["--help", "runs", "runs --help", "play --help", "plot", "resume"])
+def test_commands_that_need_no_jax_do_not_import_it(line: str, tmp_path: Path) -> None:
+    program = (
+        "import sys, counterpoint.cli.main as cli\n"
+        f"sys.argv = ['counterpoint', *{line.split()!r}]\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'jax', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_importing_the_package_does_not_wait_for_jax() -> None:
     program = "import sys, counterpoint, counterpoint.cli; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
     assert {"train", "resume", "load", "make", "to_pettingzoo"} <= set(dir(counterpoint))

@@ -70,6 +70,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             draft.unlink()
 
 
+def make_folder(folder: str | Path, option: str) -> None:
+    """Creates the folder that an option names, unless the name is empty or the folder exists."""
+    try:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{option} {folder} cannot be created ({error.strerror}): choose a folder that you may write to."
+        ) from error
+
+
 def compact_json(value: Mapping[str, Any]) -> str:
     """Returns JSON without spaces, NumPy scalars as plain numbers. Keys keep their order, so parsing and dumping is stable."""
     return json.dumps(value, separators=(",", ":"), default=lambda scalar: scalar.item())
