@@ -21,7 +21,7 @@ from tiny import HOME, tiny_words, trained_run
 
 
 class Result:
-    """What a command line left: exit code and what it printed."""
+    """The exit code and the output of a command."""
 
     def __init__(self, code: Any, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -29,7 +29,7 @@ class Result:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    """call("train --lr 0.1") → Result, in an empty folder."""
+    """Returns a function that runs a command line in an empty folder: call("train --lr 0.1") → Result."""
     monkeypatch.chdir(tmp_path)
 
     def run(line: str | list[str]) -> Result:
@@ -150,7 +150,7 @@ def test_options_of_every_group_are_suggested(call: Any) -> None:
 
 
 def test_settings_that_refuse_themselves_come_out_as_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dataclass that raises while the parser builds it."""
+    """A settings class raises while the parser constructs it."""
 
     def refuse(self: Any) -> None:
         if self.seed == 13:
@@ -243,7 +243,7 @@ def test_usage_version_and_lists(call: Any) -> None:
     assert call("runs").out == "there are no runs in ./runs yet; start one with: counterpoint train\n"
 
 
-def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_options_override_the_preset(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[configs.Config] = []
     monkeypatch.setattr("counterpoint.training.train.train", lambda config, console: seen.append(config))
     assert call("train --preset authors-spread --lr 0.5").code == 0
@@ -253,7 +253,7 @@ def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytes
     assert seen[0].preset == "authors-spread"
 
 
-def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_with_its_own_defaults_starts_from_them(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[configs.Config] = []
     monkeypatch.setattr("counterpoint.training.train.train", lambda config, console: seen.append(config))
     assert call("train --scenario tennis --updates 1").code == 0
@@ -264,7 +264,7 @@ def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeyp
     assert "coma needs discrete actions" in call("train --scenario tennis --algorithm coma").err
 
 
-def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:
+def test_numbers_of_agents_become_arguments_of_the_environment() -> None:
     def sizes(**settings: Any) -> tuple[int, int]:
         teams = configs.World(**settings).build().spec.teams
         return teams.count("good"), teams.count("adversary")
@@ -275,7 +275,7 @@ def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:
     assert sizes(scenario="simple_adversary", num_agents=4) == (3, 1)
 
 
-def test_team_policies_say_whom_a_critic_sees() -> None:
+def test_team_policies_determine_which_agents_a_critic_sees() -> None:
     config = configs.override(configs.Config(), scenario="simple_tag", adv_policy="ddpg")
     sees = config.sees(config.world.build().spec)
     assert sees.tolist() == [[True, False, False, False], [False, True, False, False], [False, False, True, False], [True] * 4]
@@ -298,14 +298,14 @@ def test_settings_from_python_are_checked_too(settings: dict[str, Any], words: s
         counterpoint.train(**settings)
 
 
-def test_settings_survive_being_plain_data() -> None:
+def test_settings_round_trip_through_json() -> None:
     config = configs.override(configs.preset("demo"), scenario_args=["N=5"], lr=1, good_policy="ddpg")
     assert configs.from_dict(json.loads(json.dumps(configs.to_dict(config)))) == config
     assert config.world.scenario_args == ("N=5",)
 
 
 def test_train_restore_display_and_benchmark(call: Any, tmp_path: Path) -> None:
-    """The authors' way of using one command for everything, by the names of the first training."""
+    """The authors use `train` for everything, with the name of the first training."""
     name = ["--exp-name", "first", "--save-dir", str(HOME / "runs")]
     path = trained_run().path
     result = call(["train", *name, "--restore"])

@@ -49,7 +49,7 @@ def three_saves(run):
 
 
 def files_of(run, step):
-    """Names of the files that belong to one checkpoint alone, by kind."""
+    """Returns the names of the files that only this checkpoint needs, by kind."""
     names = os.listdir(run.path / "checkpoints")
     return {
         "manifest": next(name for name in names if name == f"ckpt-{step:012d}.json"),
@@ -126,7 +126,7 @@ def test_only_new_rows_are_written_and_old_files_go(run):
     }
 
 
-def test_segments_must_meet(run):
+def test_segments_must_be_contiguous(run):
     with pytest.raises(ValueError, match=r"the ring needs the rows 0 to 6"):
         save(run, 1, 4, [1, 2])
     with pytest.raises(ValueError, match=r"must pass a segment"):
@@ -134,7 +134,7 @@ def test_segments_must_meet(run):
     with pytest.raises(ValueError, match=r"the ring needs"):
         run.save(1, {}, {}, [Segment(0, rows_of([1])), Segment(2, rows_of([3]))], 8)
     assert os.listdir(run.path / "checkpoints") == []
-    save(run, 1, 100, range(8))  # a whole ring needs no past
+    save(run, 1, 100, range(8))  # a segment that fills the ring needs no earlier rows
     assert run.load().ring[0, :, 0].tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
 
 
@@ -163,10 +163,10 @@ EVENT = st.tuples(
 @settings(max_examples=80)
 @given(capacity=st.integers(1, 9), events=st.lists(EVENT, min_size=1, max_size=8))
 def test_ring_equals_a_list(capacity, events):
-    """Whatever is added, saved, damaged and resumed: the ring holds the last rows of a plain list."""
+    """After any sequence of additions, saves, damage and resumption, the ring holds the last rows of a plain list."""
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(os, "fsync"):
         run = runs.create(folder, "run", {})
-        past: list[float] = []  # every row ever added, on the course now taken
+        past: list[float] = []  # every row added on the current course
         saved: dict[int, list[float]] = {}
         step, fresh_value, whole = 0, 0, 0
         for sizes, event, stride in events:
@@ -223,7 +223,7 @@ def test_damage_is_named_and_the_previous_checkpoint_used(run, kind, harm):
     assert loaded.step == 2
     assert loaded.state["key"].tolist() == [2, 2]
     assert loaded.ring[0, :, 0].tolist() == list(range(1, 9))
-    if (kind, harm) == ("manifest", "remove"):  # nothing tells that it ever was
+    if (kind, harm) == ("manifest", "remove"):  # nothing shows that it existed
         assert loaded.problems == ()
     else:
         (problem,) = loaded.problems
@@ -231,7 +231,7 @@ def test_damage_is_named_and_the_previous_checkpoint_used(run, kind, harm):
         assert "checkpoint 3 of" in problem
     assert sorted(os.listdir(run.path / "checkpoints")) == before
 
-    save(run, 3, 8, range(9, 13))  # the resumed run comes by the same step, with the same file names
+    save(run, 3, 8, range(9, 13))  # the resumed run reaches the same step and writes the same file names
     assert path.read_bytes() == data
     loaded = run.load()
     assert (loaded.step, loaded.problems) == (3, ())
@@ -253,7 +253,7 @@ def test_every_flipped_bit_of_a_small_checkpoint_is_found(run):
     assert run.load().step == 3
 
 
-def test_no_whole_checkpoint_names_the_files(run):
+def test_without_an_intact_checkpoint_the_files_are_named(run):
     three_saves(run)
     shared = next(name for name in os.listdir(run.path / "checkpoints") if name.startswith("replay-000000000004"))
     (run.path / "checkpoints" / shared).write_bytes(b"")
@@ -263,7 +263,7 @@ def test_no_whole_checkpoint_names_the_files(run):
         run.load()
 
 
-def test_rewind_forgets_the_damaged_future(run):
+def test_rewind_removes_later_damaged_checkpoints(run):
     three_saves(run)
     for step in (1, 2, 3):
         run.append_metrics({"step": step})
@@ -277,7 +277,7 @@ def test_rewind_forgets_the_damaged_future(run):
     assert run.load().problems == ()
 
 
-def test_future_of_an_abandoned_course_is_removed(run):
+def test_checkpoints_of_an_abandoned_course_are_removed(run):
     save(run, 1, 0, [1])
     save(run, 9, 1, [2])
     (run.path / "checkpoints" / next((run.path / "checkpoints").glob("state-000000000009-*")).name).write_bytes(b"")
@@ -310,7 +310,7 @@ with Saver(run) as saver:
 
 
 def test_killed_at_any_moment(run):
-    """Six kills: each time the newest whole checkpoint is one state of the run, and the next child goes on from it."""
+    """After each of six kills, the newest intact checkpoint is one state of the run, and the next child continues from it."""
     moments = random.Random(1)
     step = 0
     for _ in range(6):
@@ -341,7 +341,7 @@ def test_killed_at_any_moment(run):
 
 
 def full_disk(monkeypatch, kind):
-    """Lets every file of a kind take half of its bytes."""
+    """Makes the disk appear full after half of the bytes of each file of a kind."""
 
     class Full:
         def __init__(self, file):
@@ -382,14 +382,14 @@ def test_full_disk_leaves_the_previous_checkpoint(run, monkeypatch, kind):
     assert len(os.listdir(run.path / "checkpoints")) == 2 + 2 + 3
 
 
-def test_full_disk_is_told_at_close(run, monkeypatch):
+def test_full_disk_is_reported_at_close(run, monkeypatch):
     full_disk(monkeypatch, "state")
     with pytest.raises(UsageError, match=r"state-.*disk is full"), Saver(run) as saver:
         saver.submit(1, state_of(1), {})
     assert run.load() is None
 
 
-def test_saver_works_behind_and_one_at_a_time(run):
+def test_saver_saves_in_the_background_one_at_a_time(run):
     go, active, most = threading.Event(), [], []
     write = files.write_durably
 
@@ -412,7 +412,7 @@ def test_saver_works_behind_and_one_at_a_time(run):
     assert max(most) == 1
 
 
-def test_files_appear_whole_and_the_manifest_last(run, monkeypatch):
+def test_files_appear_complete_and_the_manifest_last(run, monkeypatch):
     """Bytes go to a hidden file that is on disk before it takes its name, and the name before the next file is begun."""
     log = []
     replace, fsync = os.replace, os.fsync
