@@ -1,8 +1,12 @@
-"""The command line: what it prints, where it writes, and how it refuses."""
+"""The command line prints and writes what it should, and refuses wrong usage in one sentence."""
 
+import inspect
 import json
 import os
+import pkgutil
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,13 +16,13 @@ import pytest
 import counterpoint
 from counterpoint import config as configs
 from counterpoint import presets
-from counterpoint.cli import main
+from counterpoint.cli import commands, main, registry
 from counterpoint.core.errors import UsageError
 from tiny import HOME, tiny_words, trained_run
 
 
 class Result:
-    """What a command line left: exit code and what it printed."""
+    """The exit code and the output of a command."""
 
     def __init__(self, code: Any, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -26,7 +30,7 @@ class Result:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    """call("train --lr 0.1") → Result, in an empty folder."""
+    """Returns a function that runs a command line in an empty folder: call("train --lr 0.1") → Result."""
     monkeypatch.chdir(tmp_path)
 
     def run(line: str | list[str]) -> Result:
@@ -62,20 +66,20 @@ REFUSED = {
     "train --scenario simple_spread --scenario-args N=zero": "N must be a whole number of at least 1, not 'zero'.",
     "train --scenario simple_spread --scenario-args N=-1": "N must be a whole number of at least 1, not -1.",
     "train --restore --display": "--restore, --display and --benchmark exclude each other: choose one of them.",
-    "train --restore --save-dir nowhere": "nowhere/simple-maddpg-seed0 is no run, it has no config.json: check the path",
-    "train --display --load-dir nowhere": "nowhere is no run, it has no config.json: check the path",
+    "train --restore --save-dir nowhere": "nowhere/simple-maddpg-seed0 is not a run, it has no config.json: check the path",
+    "train --display --load-dir nowhere": "nowhere is not a run, it has no config.json: check the path",
     "train --exp-name a/b --plots-dir=": "exp_name must be the name of a folder, without slashes, not 'a/b'",
     "train --devices 64": "--devices 64 is more than there are: start a new process or choose --devices 2.",
-    "resume nowhere": "nowhere is no run, it has no config.json: check the path",
+    "resume nowhere": "nowhere is not a run, it has no config.json: check the path",
     "resume . --num-episodes -1": "--num-episodes must be at least 0, not -1.",
-    "play nowhere": "nowhere is no run, it has no config.json: check the path",
+    "play nowhere": "nowhere is not a run, it has no config.json: check the path",
     "play simple --episodes 0": "--episodes must be at least 1, not 0.",
     "play simple --args n=3": "simple has no argument 'n'",
-    "benchmark nowhere": "nowhere is no run, it has no config.json: check the path",
+    "benchmark nowhere": "nowhere is not a run, it has no config.json: check the path",
     "benchmark . --benchmark-iters 0": "--benchmark-iters must be at least 1, not 0.",
-    "export nowhere": "nowhere is no run, it has no config.json: check the path",
+    "export nowhere": "nowhere is not a run, it has no config.json: check the path",
     "plot": "name at least one run to plot; `counterpoint runs` lists them.",
-    "plot nowhere": "nowhere is no run, it has no config.json: check the path",
+    "plot nowhere": "nowhere is not a run, it has no config.json: check the path",
 }
 
 
@@ -89,18 +93,18 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(line: str, call: Any, monke
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    {
-        "train --scenari simple_tag": ("Unrecognized options", "perhaps you meant --scenario;"),
-        "train --lr fast": ("--lr", "fast"),
-        "train --lr": ("--lr", "expected"),
-        "train --flavour atari": ("--flavour", "mpe2", "openai"),
-        "resume": ("the run's folder", "counterpoint resume --help"),
-        "play simple --policy best": ("--policy", "trained", "random"),
-        "envs now": ("Unrecognized", "now"),
-    }.items(),
-)
+PARSER = {
+    "train --scenari simple_tag": ("Unrecognized options", "perhaps you meant --scenario;"),
+    "train --lr fast": ("--lr", "fast"),
+    "train --lr": ("--lr", "expected"),
+    "train --flavour atari": ("--flavour", "mpe2", "openai"),
+    "resume": ("the run's folder", "counterpoint resume --help"),
+    "play simple --policy best": ("--policy", "trained", "random"),
+    "envs now": ("Unrecognized", "now"),
+}
+
+
+@pytest.mark.parametrize(("line", "words"), PARSER.items())
 def test_what_the_parser_refuses_is_one_sentence_too(line: str, words: tuple[str, ...], call: Any) -> None:
     result = call(line)
     assert result.code == 2
@@ -111,8 +115,43 @@ def test_what_the_parser_refuses_is_one_sentence_too(line: str, words: tuple[str
         assert word.lower() in result.err.lower()
 
 
+@pytest.mark.parametrize("line", PARSER)
+def test_sentences_do_not_depend_on_how_the_parser_draws(line: str, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same sentence comes out of a narrow terminal, and of a parser whose boxes look different or cannot be drawn."""
+    expected = call(line).err
+    monkeypatch.setenv("COLUMNS", "40")
+    assert call(line).err == expected
+    for name in ("box", "hr", "rows", "cols"):
+        monkeypatch.setattr(f"tyro._fmtlib.{name}", None)
+    result = call(line)
+    assert (result.code, result.err) == (2, expected)
+
+
+def test_a_refusal_that_the_parser_words_itself_keeps_its_exit_code(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event of a future tyro, or a tyro without events: its own text is better than none."""
+    monkeypatch.setattr("counterpoint.cli.parsing._sentence", lambda event, target: "")
+    unknown_event = call("resume")
+    monkeypatch.setattr("counterpoint.cli.parsing.events", None)
+    no_events = call("resume")
+    for result in (unknown_event, no_events):
+        assert result.code == 2
+        assert "The run's folder." in result.err
+        assert "Traceback" not in result.err
+
+
+def test_options_of_every_group_are_suggested(call: Any) -> None:
+    for wrong, right in {
+        "batch-sise": "batch-size",
+        "gama": "gamma",
+        "save-rat=3": "save-rate",
+        "plots-dri": "plots-dir",
+    }.items():
+        assert f"; perhaps you meant --{right};" in call(f"train --{wrong}").err
+    assert "perhaps" not in call("resume somewhere --run x").err, "the run is given by position, not as --run"
+
+
 def test_settings_that_refuse_themselves_come_out_as_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dataclass that raises while the parser builds it."""
+    """A settings class raises while the parser constructs it."""
 
     def refuse(self: Any) -> None:
         if self.seed == 13:
@@ -122,9 +161,7 @@ def test_settings_that_refuse_themselves_come_out_as_one_sentence(call: Any, mon
     monkeypatch.setattr(configs.Training, "__init__", _calling(configs.Training.__init__, refuse))
     result = call("train --seed 13")
     assert result.code == 2
-    assert "seed 13 is unlucky: choose another" in result.err
-    assert result.err.count("\n") == 1
-    assert "Traceback" not in result.err
+    assert result.err == "counterpoint: seed 13 is unlucky: choose another.\n"
 
 
 def _calling(init: Any, after: Any) -> Any:
@@ -204,10 +241,10 @@ def test_usage_version_and_lists(call: Any) -> None:
     for name, config in presets.PRESETS.items():
         kind = "--algorithm coma " * (config.algorithm == "coma")
         assert f"{name}\n    {kind}--scenario {config.world.scenario}" in presets
-    assert call("runs").out == "no runs in ./runs yet; start one with: counterpoint train\n"
+    assert call("runs").out == "there are no runs in ./runs yet; start one with: counterpoint train\n"
 
 
-def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_options_override_the_preset(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[configs.Config] = []
     monkeypatch.setattr("counterpoint.training.train.train", lambda config, console: seen.append(config))
     assert call("train --preset authors-spread --lr 0.5").code == 0
@@ -217,7 +254,7 @@ def test_a_preset_is_where_the_other_options_start(call: Any, monkeypatch: pytes
     assert seen[0].preset == "authors-spread"
 
 
-def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_with_its_own_defaults_starts_from_them(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[configs.Config] = []
     monkeypatch.setattr("counterpoint.training.train.train", lambda config, console: seen.append(config))
     assert call("train --scenario tennis --updates 1").code == 0
@@ -228,7 +265,7 @@ def test_a_world_that_needs_its_own_settings_starts_from_them(call: Any, monkeyp
     assert "coma needs discrete actions" in call("train --scenario tennis --algorithm coma").err
 
 
-def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:
+def test_numbers_of_agents_become_arguments_of_the_environment() -> None:
     def sizes(**settings: Any) -> tuple[int, int]:
         teams = configs.EnvSettings(**settings).build().spec.teams
         return teams.count("good"), teams.count("adversary")
@@ -239,7 +276,7 @@ def test_numbers_of_agents_become_the_worlds_own_arguments() -> None:
     assert sizes(scenario="simple_adversary", num_agents=4) == (3, 1)
 
 
-def test_team_policies_say_whom_a_critic_sees() -> None:
+def test_team_policies_determine_which_agents_a_critic_sees() -> None:
     config = configs.override(configs.Config(), scenario="simple_tag", adv_policy="ddpg")
     sees = config.sees(config.world.build().spec)
     assert sees.tolist() == [[True, False, False, False], [False, True, False, False], [False, False, True, False], [True] * 4]
@@ -262,14 +299,14 @@ def test_settings_from_python_are_checked_too(settings: dict[str, Any], words: s
         counterpoint.train(**settings)
 
 
-def test_settings_survive_being_plain_data() -> None:
+def test_settings_round_trip_through_json() -> None:
     config = configs.override(presets.preset("demo"), scenario_args=["N=5"], lr=1, good_policy="ddpg")
     assert configs.from_dict(json.loads(json.dumps(configs.to_dict(config)))) == config
     assert config.world.scenario_args == ("N=5",)
 
 
 def test_train_restore_display_and_benchmark(call: Any, tmp_path: Path) -> None:
-    """The authors' way of using one command for everything, by the names of the first training."""
+    """The authors use `train` for everything, with the name of the first training."""
     name = ["--exp-name", "first", "--save-dir", str(HOME / "runs")]
     path = trained_run().path
     result = call(["train", *name, "--restore"])
@@ -284,9 +321,9 @@ def test_train_restore_display_and_benchmark(call: Any, tmp_path: Path) -> None:
     assert "| return of agent_0 |" in result.out
     assert "500 steps, greedy → benchmark_files/first.json" in result.out
     facts = json.loads((tmp_path / "benchmark_files" / "first.json").read_text())
-    figure = facts["figures"]["return of agent_0"]
-    assert figure["count"] == 20
-    assert figure["low"] <= figure["mean"] <= figure["high"] < 0
+    summary = facts["metrics"]["return of agent_0"]
+    assert summary["count"] == 20
+    assert summary["low"] <= summary["mean"] <= summary["high"] < 0
 
 
 def test_play_runs_and_plot(call: Any, tmp_path: Path) -> None:
@@ -311,9 +348,59 @@ def test_divergence_is_exit_code_3(call: Any) -> None:
     assert result.err.count("\n") == 1
 
 
-def test_importing_the_package_does_not_wait_for_jax() -> None:
-    import subprocess
+NEW_COMMAND = """
+from counterpoint.cli.registry import command
 
+@command("Trained runs")
+def say_hello(name: str = "you") -> None:
+    '''Greet somebody.
+
+    Args:
+        name: Name to greet.
+    '''
+    print(f"hello {name}")
+"""
+
+
+def test_a_new_command_is_one_file(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "say_hello.py").write_text(NEW_COMMAND)
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(folder)])
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.delitem(sys.modules, "counterpoint.cli.commands.say_hello", raising=False)
+    monkeypatch.setattr(main, "COMMANDS", registry.discover())
+    assert call("say-hello --name Ada").out == "hello Ada\n"
+    assert "Name to greet." in call("say-hello --help").out
+    assert "perhaps you meant --name" in call("say-hello --nam Ada").err
+    usage = call("--help").out
+    assert "  say-hello  Greet somebody." in usage
+    assert usage.index("Trained runs:") < usage.index("  say-hello") < usage.index("Distributed learning")
+
+
+def test_every_command_has_its_own_module_and_a_full_help(call: Any) -> None:
+    modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    assert modules == set(main.COMMANDS)
+    for name, command in main.COMMANDS.items():
+        assert command.summary.endswith("."), name
+        parameters = set(inspect.signature(command.function).parameters) - {"words"}
+        documented = set(re.findall(r"^ {8}(\w+): [A-Z]", command.function.__doc__ or "", re.MULTILINE))
+        assert documented == parameters, name
+
+
+@pytest.mark.parametrize("line", ["--help", "runs", "runs --help", "play --help", "plot", "resume"])
+def test_commands_that_need_no_jax_do_not_import_it(line: str, tmp_path: Path) -> None:
+    program = (
+        "import sys, counterpoint.cli.main as cli\n"
+        f"sys.argv = ['counterpoint', *{line.split()!r}]\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'jax', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_importing_the_package_does_not_wait_for_jax() -> None:
     program = "import sys, counterpoint, counterpoint.cli; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
     assert {"train", "resume", "load", "make", "to_pettingzoo"} <= set(dir(counterpoint))

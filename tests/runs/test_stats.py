@@ -1,4 +1,4 @@
-"""Statistics by hand, and what must hold for every sample."""
+"""Statistics agree with results computed by hand and hold for every sample."""
 
 import subprocess
 import sys
@@ -18,10 +18,10 @@ SAMPLES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9)
     ("values", "expected"),
     [
         ([4.0], 4.0),
-        ([1.0, 2.0, 6.0], 3.0),  # a quarter of three is nobody
+        ([1.0, 2.0, 6.0], 3.0),  # a quarter of three values, rounded down, is none
         ([100.0, 2.0, 4.0, -50.0], 3.0),
-        ([9, 1, 2, 3, 4, 5, 6], 4.0),  # seven: 1 and 9 go, 2..6 stay
-        ([0, 0, 1, 2, 3, 4, 90, 90], 2.5),  # eight: two go at each end
+        ([9, 1, 2, 3, 4, 5, 6], 4.0),  # of seven, 1 and 9 are dropped
+        ([0, 0, 1, 2, 3, 4, 90, 90], 2.5),  # of eight, two are dropped at each end
     ],
 )
 def test_iqm_drops_a_quarter_at_each_end(values, expected):
@@ -36,7 +36,7 @@ def test_statistics_work_along_an_axis():
 
 
 def test_interval_of_two_values_is_known():
-    """The mean of two redrawn coin flips is 0, 1/2, 1 with chances 1/4, 1/2, 1/4."""
+    """The mean of two resampled coin flips is 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4."""
     assert stats.bootstrap_interval([0.0, 1.0], stats.mean, confidence=0.95) == (0.0, 1.0)
     assert stats.bootstrap_interval([0.0, 1.0], stats.mean, confidence=0.4) == (0.5, 0.5)
 
@@ -57,7 +57,7 @@ def test_interval_is_deterministic_by_seed_and_takes_any_statistic():
     assert {low, high} <= set(values)
 
 
-def test_blocks_hold_all_resamples(monkeypatch):
+def test_batches_cover_all_resamples(monkeypatch):
     values, seen = np.arange(5.0), []
 
     def count(sample, axis):
@@ -76,8 +76,8 @@ def test_interval_lies_within_the_values(values):
     assert min(values) - slack <= low <= high <= max(values) + slack
 
 
-def test_band_redraws_whole_curves():
-    """Two curves with one gap between them: the band is as wide as the curves are apart, at every point."""
+def test_band_resamples_whole_curves():
+    """The band of two curves spans the gap between them at every point."""
     low, high = stats.bootstrap_band(np.array([[0.0, 5.0, 2.0], [1.0, 4.0, 2.0]]))
     np.testing.assert_allclose(low, [0.0, 4.0, 2.0], atol=1e-12)
     np.testing.assert_allclose(high, [1.0, 5.0, 2.0], atol=1e-12)
@@ -100,6 +100,8 @@ def test_summary_by_hand():
 
 
 def test_one_value_is_its_own_interval():
+    low, high = stats.bootstrap_band(np.array([[1.0, 2.0]]))
+    assert (low.tolist(), high.tolist()) == ([1.0, 2.0], [1.0, 2.0])
     assert stats.summary([7.5]) == stats.Summary(mean=7.5, iqm=7.5, low=7.5, high=7.5, count=1, std=0.0)
 
 
@@ -107,40 +109,43 @@ def test_one_value_is_its_own_interval():
     ("values", "word"),
     [([], "at least one"), ([[1.0, 2.0]], r"shape \(1, 2\)"), ([1.0, np.nan], "value 1 of 2"), ([np.inf], "inf")],
 )
-def test_bad_values_are_the_users_error(values, word):
+def test_bad_values_raise_usage_errors(values, word):
     with pytest.raises(UsageError, match=word):
         stats.summary(values)
 
 
-@pytest.mark.parametrize("options", [{"confidence": 95.0}, {"confidence": 0.0}, {"resamples": 0}])
-def test_bad_options_are_the_users_error(options):
+@pytest.mark.parametrize("options", [{"confidence": 95.0}, {"confidence": 0.0}, {"resamples": 1}])
+def test_bad_options_raise_usage_errors(options):
     with pytest.raises(UsageError, match=next(iter(options))):
         stats.bootstrap_interval([1.0], **options)
 
 
-def test_modules_load_without_jax_ray_or_matplotlib():
-    code = "import sys, counterpoint.stats, counterpoint.plots; print(sorted({'jax', 'ray', 'matplotlib'} & set(sys.modules)))"
+def test_modules_load_without_jax_ray_matplotlib_or_scipy():
+    code = (
+        "import sys, counterpoint.runs.stats, counterpoint.viz.plots;"
+        "print(sorted({'jax', 'ray', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-def test_smoothing_looks_back_only():
+def test_smoothing_uses_past_values_only():
     np.testing.assert_allclose(stats.smoothed(np.array([2.0, 4.0, 6.0, 0.0]), 3), [2.0, 3.0, 4.0, 10 / 3])
     np.testing.assert_allclose(stats.smoothed(np.array([2.0, 4.0]), 1), [2.0, 4.0])
     with pytest.raises(UsageError, match="at least 1"):
         stats.smoothed(np.array([1.0]), 0)
 
 
-def test_aligned_curves_meet_where_all_are():
+def test_aligned_curves_share_the_positions_that_all_reach():
     first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 3.0]))
     second = (np.array([5.0, 15.0, 30.0]), np.array([7.0, 9.0, 9.0]))
-    places, values = stats.aligned([first, second])
-    np.testing.assert_allclose(places, [5.0, 10.0, 15.0, 20.0])
+    positions, values = stats.aligned([first, second])
+    np.testing.assert_allclose(positions, [5.0, 10.0, 15.0, 20.0])
     np.testing.assert_allclose(values, [[0.5, 1.0, 2.0, 3.0], [7.0, 8.0, 9.0, 9.0]])
 
 
 def test_long_curves_are_thinned_to_their_ends():
     x = np.arange(5000.0)
-    places, values = stats.aligned([(x, 2 * x)])
-    assert places.size == stats.MOST_POINTS
-    assert (places[0], places[-1]) == (0.0, 4999.0)
-    np.testing.assert_allclose(values[0], 2 * places)
+    positions, values = stats.aligned([(x, 2 * x)])
+    assert positions.size == stats.MOST_POINTS
+    assert (positions[0], positions[-1]) == (0.0, 4999.0)
+    np.testing.assert_allclose(values[0], 2 * positions)

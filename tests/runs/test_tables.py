@@ -3,7 +3,7 @@
 import pytest
 
 from counterpoint.core.errors import UsageError
-from counterpoint.runs import tables
+from counterpoint.runs import files, tables
 
 
 def test_markdown_by_hand():
@@ -26,7 +26,7 @@ def test_csv_keeps_numbers_in_full_and_quotes_commas(tmp_path):
 
 
 @pytest.mark.parametrize("write", [tables.markdown_table, lambda *table: tables.write_csv("never.csv", *table)])
-def test_ragged_rows_are_the_users_error(write):
+def test_ragged_rows_raise_a_usage_error(write):
     with pytest.raises(UsageError, match=r"2 cells \(run, return\), not 1"):
         write(["run", "return"], [["maddpg"]])
 
@@ -40,6 +40,6 @@ def test_failed_write_leaves_the_old_file(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(UsageError, match="No space left"):
-        tables.write_whole(path, write)
+        files.write_whole(path, write)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

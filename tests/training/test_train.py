@@ -218,7 +218,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(tmp_path: Path, monke
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
 
-    monkeypatch.setattr(runs.os, "replace", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(UsageError, match="the disk is full: free some space, then resume the run") as caught:
         counterpoint.train(**settings)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Figures hold the numbers of their runs, whatever the runs lack."""
+"""Plots show the numbers of their runs, even if some values are missing."""
 
 import math
 from itertools import pairwise
@@ -29,7 +29,7 @@ def rows_of(seeds=3, reports=8, teams=TEAMS, metrics=("touches", "caught"), ever
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures written so far."""
+    """The matplotlib figures written so far."""
     figures, savefig = [], Figure.savefig
 
     def keep(figure, *args, **options):
@@ -41,7 +41,7 @@ def drawn(monkeypatch):
 
 
 def bold(axes):
-    """The lines that carry the message, by label."""
+    """The lines of the means, by label."""
     return {line.get_label(): line for line in axes.lines if line.get_linewidth() > 1}
 
 
@@ -49,7 +49,7 @@ def faint(axes):
     return [line for line in axes.lines if line.get_linewidth() < 1]
 
 
-def test_learning_curve_shows_teams_and_the_worlds_figures(tmp_path, drawn):
+def test_learning_curve_shows_teams_and_the_metrics_of_the_environment(tmp_path, drawn):
     plots.learning_curve(rows_of(), tmp_path / "run.png", "simple_tag, 3 seeds")
     training, touches, caught = drawn[0].axes
     assert list(bold(training)) == ["good", "adversary"]
@@ -92,7 +92,7 @@ def test_one_seed_has_no_band_and_one_report_is_a_dot(tmp_path, drawn):
     np.testing.assert_allclose(bold(training)["good"].get_xydata(), [(100, 0)])
 
 
-def test_seeds_are_averaged_where_all_of_them_are(tmp_path, drawn):
+def test_seeds_are_averaged_over_the_episodes_that_all_reached(tmp_path, drawn):
     rows = rows_of(seeds=2)[:-3]
     rows[2]["team/good"] = math.nan  # a gap is bridged
     plots.learning_curve(rows, tmp_path / "run.png")
@@ -123,13 +123,13 @@ def test_compare_smooths_over_the_raw_curve(tmp_path, drawn):
     assert not drawn[0].legends
 
 
-def test_seeds_without_a_common_episode_are_still_seen(tmp_path, drawn):
+def test_seeds_without_a_common_episode_are_still_drawn(tmp_path, drawn):
     late = [{"episode": 50.0, "seed": 0, "team/good": 1.0}, {"episode": 60.0, "seed": 1, "team/good": 2.0}]
     plots.compare({"a": late}, tmp_path / "runs.png")
     assert [line.get_ydata().tolist() for line in faint(drawn[0].axes[0])] == [[1.0], [2.0]]
 
 
-def test_many_runs_stay_apart(tmp_path, drawn):
+def test_many_runs_can_be_distinguished(tmp_path, drawn):
     plots.compare({f"run {i}": rows_of(seeds=1) for i in range(9)}, tmp_path / "runs.svg")
     looks = {(str(line.get_color()), line.get_linestyle()) for line in bold(drawn[0].axes[0]).values()}
     assert len(looks) == 9
@@ -184,7 +184,7 @@ def test_global_style_is_left_alone(tmp_path, monkeypatch):
     ("call", "words"),
     [
         (lambda folder: plots.compare({"a": rows_of()}, folder / "a.jpg"), r"\.png, \.svg, \.pdf"),
-        (lambda folder: plots.compare({"a": rows_of()}, folder / "none" / "a.png"), "folder that exists"),
+        (lambda folder: plots.compare({"a": rows_of()}, folder / "none" / "a.png"), "existing folder"),
         (lambda folder: plots.compare({}, folder / "a.png"), "at least one run"),
         (
             lambda folder: plots.compare({"b": rows_of()}, folder / "a.png", "team/bad"),

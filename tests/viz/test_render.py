@@ -1,3 +1,5 @@
+"""Pictures become files in the right colours, sizes and order; refusals name the fix."""
+
 import os
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Circle, Line, Picture, Polygon, Speech
 from counterpoint.envs import make
-from counterpoint.viz.marks import Text
+from counterpoint.viz.drawing import Text
 from counterpoint.viz.render import BEYOND, GROUND, ROLES, colour_of, grow, layout, rgb, save, sketch, svg
 from counterpoint.viz.window import Window
 
@@ -27,7 +29,7 @@ def picture(*shapes, caption="", window=HOME):
 
 
 def colour_at(image, pictures, x, y):
-    """The colour of a place of the world, read through the layout that drew it."""
+    """The colour at a position of the picture, located by its layout."""
     column, row = layout(pictures, 240).at(x, y)
     return tuple(image[int(row), int(column)].tolist())
 
@@ -55,11 +57,11 @@ def test_a_body_has_its_roles_colour_at_its_place_and_y_points_up():
 @pytest.mark.parametrize(
     ("window", "shape"), [(HOME, (240, 240)), ((0.0, 0.0, 4.0, 2.0), (120, 240)), ((0.0, 0.0, 1.0, 2.0), (240, 120))]
 )
-def test_size_is_the_longer_side_of_the_world(window, shape):
+def test_size_is_the_longer_side_of_the_picture(window, shape):
     assert rgb(picture(window=window), 240).shape == (*shape, 3)
 
 
-def test_caption_and_legend_stand_outside_the_world():
+def test_caption_and_legend_are_outside_the_picture():
     bare, full = picture(), picture(Circle(0, 0, 0.1, "agent"), caption="a world  step 3")
     page = layout([full], 240)
     assert (page.top > 0, page.legend) == (True, (("agent",),))
@@ -70,7 +72,7 @@ def test_caption_and_legend_stand_outside_the_world():
     assert strip.min() < 120
 
 
-def test_the_window_grows_to_hold_everyone_and_keeps_its_proportions():
+def test_the_view_grows_to_show_all_bodies_and_keeps_its_proportions():
     away = picture(Circle(2.0, 0.0, 0.1, "agent"), window=(-1.0, -0.5, 1.0, 0.5))
     x0, y0, x1, y1 = grow([away])
     assert x0 == -1.0
@@ -82,7 +84,7 @@ def test_the_window_grows_to_hold_everyone_and_keeps_its_proportions():
     assert colour_at(image, [away], 1.5, 0.6) == BEYOND
 
 
-def test_a_runaway_is_shown_at_the_edge_and_nan_nowhere():
+def test_a_distant_body_is_shown_at_the_edge_and_nan_nowhere():
     shown = picture(Circle(1e9, 0.0, 0.3, "agent"), Circle(float("nan"), 0.0, 0.3, "adversary"))
     x0, _, x1, _ = grow([shown])
     assert x1 - x0 <= 4 * 2.0
@@ -111,7 +113,7 @@ def test_a_trail_follows_its_body_and_pales_with_age():
     assert colour_at(rgb(episode[-1], 240), page, -0.1, 0.0) == GROUND
 
 
-def test_trails_begin_anew_with_each_episode(tmp_path):
+def test_each_episode_starts_without_trails(tmp_path):
     first, second = moving(8, start=-0.8), moving(8, start=0.3)
     save([first, second], tmp_path / "two.gif", size=240)
     with Image.open(tmp_path / "two.gif") as film:
@@ -128,7 +130,7 @@ def test_headings_draw_a_nose():
     assert colour_at(image, [ahead], 0.0, -0.23) == GROUND == colour_at(image, [ahead], 0.23, 0.0)
 
 
-def test_forests_are_translucent_and_goals_wear_their_owners_colour():
+def test_forests_are_translucent_and_goals_have_their_owners_colour():
     shown = picture(
         Circle(-0.5, 0, 0.2, "agent"), Circle(-0.5, 0, 0.3, "forest"), Circle(0.5, 0, 0.2, "goal", owner="adversary")
     )
@@ -226,7 +228,7 @@ def test_several_pictures_make_a_sheet(tmp_path, lengths, moments, columns, rows
     assert f"step {lengths[-1] - 1}" in captions  # the last moment is always there
 
 
-def test_a_gif_loops_and_rests_at_each_episodes_end(tmp_path):
+def test_a_gif_loops_and_pauses_at_the_end_of_each_episode(tmp_path):
     save([moving(4), moving(3)], tmp_path / "walk.gif", fps=12, size=120)
     with Image.open(tmp_path / "walk.gif") as film:
         assert film.n_frames == 7
@@ -238,7 +240,7 @@ def test_a_gif_loops_and_rests_at_each_episodes_end(tmp_path):
     assert durations == [80, 80, 80, 880, 80, 80, 880]
 
 
-def test_a_gif_of_a_real_world_is_small_and_true_to_colour(tmp_path):
+def test_a_gif_of_a_real_environment_is_small_and_has_true_colours(tmp_path):
     world = make("simple_tag")
     reset, step = jax.jit(world.reset), jax.jit(world.step)
     rng = np.random.default_rng(0)
@@ -275,7 +277,7 @@ def test_every_body_of_a_particle_world_is_drawn(name):
     assert [letter.text for letter in spoken] == ["B"] * int(world.bodies.talks.sum())
 
 
-def test_an_mp4_has_every_frame_and_the_rests(tmp_path):
+def test_an_mp4_has_every_frame_and_the_pauses(tmp_path):
     imageio = pytest.importorskip("imageio.v2")
     pytest.importorskip("imageio_ffmpeg")
     save([moving(4), moving(3)], tmp_path / "walk.mp4", fps=10, size=120)
@@ -320,15 +322,15 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_draft(tmp_path, monkeyp
     [
         ("walk.bmp", {}, r"\.png, \.svg, \.gif or \.mp4"),
         ("walk", {}, r"\.png, \.svg, \.gif or \.mp4"),
-        ("missing/walk.png", {}, "no folder"),
-        ("file.txt/walk.png", {}, "no folder"),
+        ("missing/walk.png", {}, "not a folder"),
+        ("file.txt/walk.png", {}, "not a folder"),
         ("walk.gif", {"fps": 0}, "fps must be above 0, not 0"),
         ("walk.gif", {"size": 3}, "size must be .* not 3"),
         ("walk.gif", {"size": 5000}, "size must be .* not 5000"),
         ("walk.png", {"moments": 0}, "moments must be at least 1, not 0"),
     ],
 )
-def test_what_cannot_be_drawn_is_said_in_one_sentence(tmp_path, path, options, message):
+def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path, path, options, message):
     (tmp_path / "file.txt").write_text("")
     with pytest.raises(UsageError, match=message):
         save([moving(2)], tmp_path / path, **options)

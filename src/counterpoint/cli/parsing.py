@@ -1,31 +1,49 @@
-"""Words of the command line into arguments, by tyro; what it complains of is one sentence, like every other refusal."""
+"""Words of the command line become arguments, by tyro; a refusal is one sentence, like every other error.
+
+tyro reports what it refuses as an event with data (the argument, the value, the choices) before it draws its box of text. The
+sentences here are made from that data. The events are not part of tyro's public interface: if a version lacks them, or adds
+one that is unknown here, its own text is printed instead, with the same exit code.
+"""
 
 import contextlib
+import dataclasses
+import difflib
 import functools
-import io
-import re
+import sys
+import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
 from counterpoint.core.errors import UsageError
 
+try:
+    from tyro import _errors as events
+except ImportError:  # before tyro 1.0.16
+    events = None
+
+RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+"""A positional argument that names a run's folder."""
+_POSITIONAL = typing.get_args(tyro.conf.Positional[str])[1]
+
 
 def parse(target: Callable[..., Any], words: list[str], prog: str, **options: Any) -> Any:
-    """`tyro.cli`, refusing in one sentence."""
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(target, args=words, prog=prog, **options)
-    except SystemExit as end:
-        if not end.code:
-            raise
-        raise UsageError(f"{_sentence(complaint.getvalue())}; {prog} --help lists all options.") from None
+    """Calls `tyro.cli`, but raises UsageError with one sentence if it refuses the words."""
+
+    def refuse(event: Any) -> None:
+        if own := _own_error():
+            raise own
+        if sentence := _sentence(event, target):
+            raise UsageError(f"{sentence}; {prog} --help lists all options.")
+
+    hook = getattr(events, "on_parse_error", None)
+    with hook(refuse) if hook else contextlib.nullcontext():
+        return tyro.cli(target, args=words, prog=prog, **options)
 
 
 def call(function: Callable[..., Any], words: list[str], prog: str) -> None:
-    """Calls a function with the arguments that the words give."""
+    """Calls a function with the arguments that the words specify."""
 
     @functools.wraps(function)
     def later(*args: Any, **kwargs: Any) -> Callable[[], Any]:
@@ -34,10 +52,59 @@ def call(function: Callable[..., Any], words: list[str], prog: str) -> None:
     parse(later, words, prog, config=(tyro.conf.FlagCreatePairsOff,))()
 
 
-def _sentence(box: str) -> str:
-    """The first part of tyro's box of text, drawn in Unicode or ASCII, and what it supposes was meant."""
-    lines = "\n".join(line.strip("│ ") for line in box.splitlines())
-    parts = [part.split() for part in re.split(r"^(?:[╭╰].*|[─-]{3,})$", lines, flags=re.MULTILINE)][1:] or [[]]
-    said = " ".join(parts[0]).rstrip(".:") or "these words are not understood"
-    meant = [word for part in parts[1:] if part[:1] == ["Perhaps"] for word in part if word.startswith("--")]
-    return said[:1].lower() + said[1:] + (f"; perhaps you meant {meant[0]}" if meant else "")
+def _own_error() -> UsageError | None:
+    """Returns the UsageError with which a settings class refused its values, if that is what tyro is reporting."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, UsageError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _sentence(event: Any, target: Callable[..., Any]) -> str:
+    """Returns a sentence for an event of tyro, or nothing if the event is unknown."""
+    match type(event).__name__:
+        case "UnrecognizedArgs":
+            return f"unrecognized options: {', '.join(event.tokens)}{_suggestion(event.tokens, target)}"
+        case "InvalidChoice":
+            name = event.argument.display_name()
+            return f"invalid choice '{event.value}' for argument '{name}': expected one of {', '.join(event.choices)}"
+        case "BadValue" if event.reason == "too_few_values":
+            return f"missing value for argument '{event.argument.display_name()}': expected {_count(event.argument)}"
+        case "MissingArgs":
+            missing = [f"'{item.arg.display_name()}' ({_description(item.arg)})" for item in event.missing_arguments]
+            return f"missing argument{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        case "InstantiationFailure":
+            where = f"error parsing {event.argument.display_name()}: " if event.argument else ""
+            return where + str(event.message).rstrip(".")
+    return ""
+
+
+def _count(argument: Any) -> str:
+    number = argument.lowered.nargs
+    return "1 value" if number == 1 else f"{number} values"
+
+
+def _description(argument: Any) -> str:
+    """Returns an argument's help as a clause."""
+    text = " ".join((argument.field.helptext or "required").split()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _suggestion(tokens: list[str], target: Callable[..., Any]) -> str:
+    """Returns the option that the user may have meant."""
+    known = [f"--{name.replace('_', '-')}" for name in _options(target)]
+    for token in tokens:
+        if token.startswith("--") and (close := difflib.get_close_matches(token.partition("=")[0], known, 1)):
+            return f"; perhaps you meant {close[0]}"
+    return ""
+
+
+def _options(target: Callable[..., Any]) -> list[str]:
+    """Returns the names of a function's or a dataclass's options, without groups and positional arguments."""
+    names: list[str] = []
+    for name, hint in typing.get_type_hints(target, include_extras=True).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            names += _options(hint)
+        elif name != "return" and _POSITIONAL not in typing.get_args(hint):
+            names.append(name)
+    return names

@@ -1,39 +1,43 @@
-"""Pictures: plain data between a world (`draw`) and the renderer. Coordinates are the world's own, y upwards."""
+"""Pictures: plain data that an environment's `draw` returns and the renderer reads. Coordinates are its own, with y upwards."""
 
 from typing import NamedTuple
 
 
 class Circle(NamedTuple):
-    """A disc; `heading` (radians) draws a nose, `trail` names a body whose past positions are drawn behind it."""
+    """A disc; `heading` (radians) adds a nose, `trail` names a body whose past positions are drawn behind it."""
 
     x: float
     y: float
     radius: float
     role: str
-    """Colour by meaning: an agent's role, or "landmark", "goal", "obstacle", "food", "forest", "ball"."""
+    """Determines the colour: an agent's role, or "landmark", "goal", "obstacle", "food", "forest", "ball"."""
     label: str = ""
     heading: float | None = None
     trail: str = ""
     owner: str = ""
-    """The role whose goal this is: it wears that role's colour."""
+    """The role whose goal this is; the body takes that role's colour."""
 
 
 class Polygon(NamedTuple):
+    """A filled polygon."""
+
     points: tuple[tuple[float, float], ...]
     role: str
     label: str = ""
     owner: str = ""
-    """As of a circle."""
+    """The role whose goal this is, as for a circle."""
 
 
 class Line(NamedTuple):
+    """A line through points; `width` is in units of the picture."""
+
     points: tuple[tuple[float, float], ...]
     role: str
     width: float = 0.01
 
 
 class Speech(NamedTuple):
-    """A message beside its speaker at (x, y): the strength of each word, 0..1."""
+    """A message of the speaker at (x, y); `words` are the strengths of the words, 0..1."""
 
     x: float
     y: float
@@ -45,7 +49,7 @@ Shape = Circle | Polygon | Line | Speech
 
 
 class Picture(NamedTuple):
-    """Shapes in painting order inside a window, with a caption of a few words (goal, score, clock)."""
+    """Shapes in painting order inside a window, with a short caption (goal, score, clock)."""
 
     window: tuple[float, float, float, float]
     """x_min, y_min, x_max, y_max."""

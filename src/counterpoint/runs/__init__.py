@@ -1,10 +1,18 @@
 """The run folder: settings, metrics, checkpoints, tables and statistics. Nothing here imports jax.
 
-folder.py   a run's files, read and written here only
-tables.py   tables for people, files written whole
-stats.py    means and intervals
+folder.py        a run's folder: settings, metrics, policy file
+metrics.py       the metrics table, appended row by row
+checkpoints.py   manifests, state files and replay segments
+saver.py         checkpoints written in the background
+listing.py       the list of runs in a folder
+files.py         files that are never half written
+tables.py        tables as Markdown and CSV
+stats.py         means, bootstrap intervals and averaged curves
 """
 
-from counterpoint.runs.folder import Checkpoint, Run, Saver, Segment, Summary, create, list_runs, open_run
+from counterpoint.runs.checkpoints import Checkpoint, Segment
+from counterpoint.runs.folder import Run, create, open_run
+from counterpoint.runs.listing import Summary, list_runs
+from counterpoint.runs.saver import Saver
 
 __all__ = ["Checkpoint", "Run", "Saver", "Segment", "Summary", "create", "list_runs", "open_run"]

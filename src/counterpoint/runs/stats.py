@@ -1,12 +1,12 @@
-"""How sure a few seeds make us: means, interquartile means, bootstrap intervals, averaged curves. NumPy only.
+"""Statistics over a few seeds: means, interquartile means, bootstrap intervals and averaged curves.
 
-The interquartile mean drops the best and the worst quarter, so that one lucky seed decides nothing, and still uses half of
-the values, so that it is steadier than a median (Agarwal et al. 2021, arXiv:2108.13264). Intervals are percentile bootstraps:
-the spread of a statistic over samples redrawn with replacement from the values themselves.
+The interquartile mean drops the best and the worst quarter, so that one lucky seed does not decide a comparison, and still
+uses half of the values, so that it varies less than a median (Agarwal et al. 2021, arXiv:2108.13264). Intervals are percentile
+bootstraps by SciPy, which is imported only when an interval is computed: it takes longer to load than most commands to run.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,19 +16,19 @@ from counterpoint.core.errors import UsageError
 
 Reduced = np.ndarray | np.floating
 Statistic = Callable[..., Reduced]
-"""(values, axis) → the statistic along that axis: `mean`, `iqm`, `np.median`."""
+"""Maps (values, axis) to the statistic along that axis: `mean`, `iqm`, `np.median`."""
 
 Curve = tuple[np.ndarray, np.ndarray]
-"""Places, ascending, and the values there; each curve has its own."""
+"""Ascending x positions and the values at them; each curve has its own positions."""
 
 MOST_POINTS = 1000
-"""Of aligned curves: more than a page can show."""
+"""Points of aligned curves at most: more than a page can show."""
 BLOCK = 4_000_000
-"""Numbers redrawn at a time: thirty megabytes, whatever the number of values."""
+"""Numbers resampled at a time: thirty megabytes, regardless of the number of values."""
 
 
 class Summary(NamedTuple):
-    """A sample in six numbers."""
+    """A sample summarised in six numbers."""
 
     mean: float
     iqm: float
@@ -37,16 +37,16 @@ class Summary(NamedTuple):
     high: float
     count: int
     std: float
-    """Of the sample (divisor count − 1); 0 for a single value."""
+    """Standard deviation of the sample (divisor count − 1); 0 for a single value."""
 
 
 def mean(values: ArrayLike, axis: int = -1) -> Reduced:
-    """The mean along an axis."""
+    """Returns the mean along an axis."""
     return np.mean(np.asarray(values, float), axis=axis)
 
 
 def iqm(values: ArrayLike, axis: int = -1) -> Reduced:
-    """The mean without the lowest and the highest quarter; a quarter is rounded down, so three values all stay."""
+    """Returns the mean without the lowest and the highest quarter; a quarter is rounded down, so three values all stay."""
     ordered = np.sort(np.asarray(values, float), axis=axis)
     count = ordered.shape[axis]
     return np.mean(np.take(ordered, np.arange(count // 4, count - count // 4), axis=axis), axis=axis)
@@ -55,29 +55,46 @@ def iqm(values: ArrayLike, axis: int = -1) -> Reduced:
 def bootstrap_interval(
     values: ArrayLike, statistic: Statistic = mean, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """The bounds between which the statistic lies with this confidence, as far as the values can tell."""
-    sample, tails = _checked(values), _tails(confidence, resamples)
-    random, rows = np.random.default_rng(seed), max(1, BLOCK // sample.size)
-    blocks = [min(rows, resamples - done) for done in range(0, resamples, rows)]
-    redrawn = [statistic(sample[random.integers(sample.size, size=(block, sample.size))], axis=-1) for block in blocks]
-    low, high = np.quantile(np.concatenate(redrawn), tails)
+    """Returns the percentile bootstrap interval of a statistic."""
+    sample = _checked(values)
+    low, high = _bootstrap(sample, statistic, confidence, resamples, seed)
     return float(low), float(high)
 
 
 def bootstrap_band(
     curves: Float[np.ndarray, "S X"], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
-    """The interval of the mean of S curves at each point; whole curves are redrawn, since they are what is independent."""
-    tails, count = _tails(confidence, resamples), len(curves)
+    """Returns the interval of the mean of S curves at each point; resamples whole curves, because only they are independent."""
     _checked(curves.ravel())
-    drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    weight = (drawn[:, :, None] == np.arange(count)).mean(axis=1)  # [R, S]: how often each curve was drawn
-    low, high = np.quantile(weight @ curves, tails, axis=0)
-    return low, high
+    return _bootstrap(curves, mean, confidence, resamples, seed)
+
+
+def _bootstrap(sample: np.ndarray, statistic: Statistic, confidence: float, resamples: int, seed: int) -> tuple[Any, Any]:
+    """Returns the interval of a statistic along the first axis."""
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence must be a number between 0 and 1, not {confidence!r}.")
+    if resamples < 2:
+        raise UsageError(f"resamples must be at least 2, not {resamples!r}.")
+    if len(sample) == 1:  # SciPy refuses a single observation
+        return sample[0], sample[0]
+    from scipy.stats import bootstrap
+
+    interval = bootstrap(
+        (sample,),
+        statistic,
+        n_resamples=resamples,
+        batch=max(1, BLOCK // sample.size),
+        vectorized=True,
+        axis=0,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return interval.low, interval.high
 
 
 def summary(values: ArrayLike) -> Summary:
-    """A sample's mean, interquartile mean, 95 % interval of the mean, count and standard deviation."""
+    """Returns the mean, interquartile mean, 95 % interval of the mean, count and standard deviation of a sample."""
     sample = _checked(values)
     low, high = bootstrap_interval(sample, mean)
     std = float(np.std(sample, ddof=1)) if sample.size > 1 else 0.0
@@ -85,7 +102,7 @@ def summary(values: ArrayLike) -> Summary:
 
 
 def smoothed(values: Float[np.ndarray, " X"], window: int) -> Float[np.ndarray, " X"]:
-    """At each entry the mean of the last `window` entries, of fewer at the start: never of the future."""
+    """Returns the mean of the last `window` entries at each entry (of fewer at the start), never of later ones."""
     if window < 1:
         raise UsageError(f"smoothing needs a window of at least 1, not {window}.")
     total, stop = np.concatenate([[0.0], np.cumsum(values)]), np.arange(1, len(values) + 1)
@@ -94,28 +111,20 @@ def smoothed(values: Float[np.ndarray, " X"], window: int) -> Float[np.ndarray, 
 
 
 def aligned(curves: Sequence[Curve]) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "S X"]]:
-    """The places that all curves reach, and every curve's values there, linear between its own points."""
-    places = np.unique(np.concatenate([x for x, _ in curves]))
-    places = places[(places >= max(x[0] for x, _ in curves)) & (places <= min(x[-1] for x, _ in curves))]
-    if places.size > MOST_POINTS:
-        places = np.linspace(places[0], places[-1], MOST_POINTS)
-    return places, np.stack([np.interp(places, x, y) for x, y in curves])
+    """Returns the x positions that all curves reach and the value of each curve there, interpolated linearly."""
+    positions = np.unique(np.concatenate([x for x, _ in curves]))
+    positions = positions[(positions >= max(x[0] for x, _ in curves)) & (positions <= min(x[-1] for x, _ in curves))]
+    if positions.size > MOST_POINTS:
+        positions = np.linspace(positions[0], positions[-1], MOST_POINTS)
+    return positions, np.stack([np.interp(positions, x, y) for x, y in curves])
 
 
 def _checked(values: ArrayLike) -> np.ndarray:
-    """The values as one row of numbers, or the user's error."""
+    """Returns the values as one row of finite numbers, or raises UsageError."""
     sample = np.asarray(values, float)
     if sample.ndim != 1 or not sample.size:
-        raise UsageError(f"statistics need a list of at least one number, not one of shape {sample.shape}.")
+        raise UsageError(f"statistics need a list of at least one number, not an array of shape {sample.shape}.")
     if not np.isfinite(sample).all():
         bad = int(np.flatnonzero(~np.isfinite(sample))[0])
         raise UsageError(f"value {bad} of {sample.size} is {sample[bad]}: leave out seeds or episodes that did not finish.")
     return sample
-
-
-def _tails(confidence: float, resamples: int) -> tuple[float, float]:
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence must be a number between 0 and 1, not {confidence!r}.")
-    if resamples < 1:
-        raise UsageError(f"resamples must be at least 1, not {resamples!r}.")
-    return (1 - confidence) / 2, (1 + confidence) / 2

@@ -1,18 +1,17 @@
-"""Tables as text, and files that are never half written."""
+"""Tables as Markdown and CSV."""
 
-import contextlib
 import csv
 import math
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import UsageError
+from counterpoint.runs.files import write_whole
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table: floats with two decimals, columns of numbers to the right, a dash for what is missing."""
+    """Returns a Markdown table: floats with two decimals, numeric columns aligned right, a dash for missing values."""
     body = _checked(header, rows)
     numeric = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(header))]
     rule = ["--:" if right else ":--" for right in numeric]
@@ -20,7 +19,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table for spreadsheets, numbers in full."""
+    """Writes a table for spreadsheets, with numbers in full precision."""
     body = _checked(header, rows)
 
     def write(draft: Path) -> None:
@@ -30,26 +29,11 @@ def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[A
     write_whole(Path(path), write)
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a draft beside the path and put it in place: a reader finds the old file or all of the new one."""
-    draft = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        write(draft)
-        os.replace(draft, path)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path} ({error.strerror or error}): choose a folder that exists and is yours."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-
-
 def _checked(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
     body = list(rows)
     for row in body:
         if len(row) != len(header):
-            raise UsageError(f"a row of this table needs {len(header)} cells ({', '.join(header)}), not {len(row)}: {row}.")
+            raise UsageError(f"each row of this table needs {len(header)} cells ({', '.join(header)}), not {len(row)}: {row}.")
     return body
 
 

@@ -1,6 +1,5 @@
-"""What `counterpoint plan` prints and draws, and the timeline of a run's learners as a figure."""
+"""What `counterpoint plan` prints and draws."""
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +9,8 @@ from counterpoint.coded.planner import Recording, compare, delay_model, read_rec
 from counterpoint.coded.simulator import Prediction, recommend
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.tables import markdown_table
-from counterpoint.viz.plots import GREY_HEX, INK_HEX, save_figure
-from counterpoint.viz.render import BLUE, GOLD, RED, STONE, Rgb
+from counterpoint.viz.plots import INK_HEX, hex_of, save_figure
+from counterpoint.viz.render import BLUE, STONE
 
 
 def plan(
@@ -73,11 +72,6 @@ def _why(best: Prediction, predictions: Sequence[Prediction]) -> str:
     return reason + "."
 
 
-def hex_of(colour: Rgb) -> str:
-    """The colour as matplotlib writes it."""
-    return "#{:02x}{:02x}{:02x}".format(*colour)
-
-
 def plan_figure(predictions: Sequence[Prediction], best: Prediction, path: str | Path, title: str) -> None:
     """Time per iteration (bar: mean, tick: 99th percentile) beside the updates started; the recommended scheme in colour."""
     shown = [p for p in predictions if math.isfinite(p.mean)]
@@ -103,43 +97,3 @@ def plan_figure(predictions: Sequence[Prediction], best: Prediction, path: str |
             axes.grid(axis="x", visible=True)
 
     save_figure((6.4, 1.1 + 0.24 * len(shown)), path, 200, draw)
-
-
-OUTCOMES = {"used": BLUE, "unused": STONE, "stopped": GOLD, "lost": RED}
-
-
-def timeline_figure(path: str | Path, out: str | Path, updates: int = 12) -> None:
-    """The last updates of a run's `learners.csv`: a lane per learner, a bar per task, coloured by what became of it."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        raise UsageError(f"{path} has no tasks to draw yet.")
-    numbers = sorted({int(row["update"]) for row in rows})[-updates:]
-    begins: dict[int, float] = {}
-    end = 0.0
-    for number in numbers:
-        begins[number] = end
-        end += max(float(row["arrived"]) for row in rows if int(row["update"]) == number) * 1.04
-    learners = max(int(row["learner"]) for row in rows) + 1
-
-    def draw(figure: Any) -> None:
-        axes = figure.add_subplot()
-        for row in rows:
-            number, learner = int(row["update"]), int(row["learner"])
-            if number not in begins:
-                continue
-            sent, arrived = begins[number] + float(row["sent"]), begins[number] + float(row["arrived"])
-            waited, computed = float(row["waited"]), float(row["computed"])
-            colour = hex_of(OUTCOMES[row["outcome"]])
-            axes.barh(learner, arrived - sent, left=sent, height=0.7, color=colour, alpha=0.3, linewidth=0)
-            axes.barh(learner, computed, left=sent + waited, height=0.7, color=colour, linewidth=0)
-        for number in numbers:
-            axes.axvline(begins[number], color=GREY_HEX, linewidth=0.5)
-        axes.set(xlabel="seconds", ylabel="learner", xlim=(0, end), ylim=(learners - 0.4, -0.6))
-        axes.yaxis.get_major_locator().set_params(integer=True)
-        axes.set_title(f"updates {numbers[0]} to {numbers[-1]}: solid computing, faint waiting and moving")
-        axes.grid(visible=False)
-        handles = [axes.barh(0, 0, color=hex_of(colour), label=name) for name, colour in OUTCOMES.items()]
-        figure.legend(handles=handles, loc="outside right upper")
-
-    save_figure((7.0, 1.2 + 0.16 * learners), out, 200, draw)

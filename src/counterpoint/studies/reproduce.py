@@ -19,8 +19,7 @@ from counterpoint.coded.simulator import Stragglers, predict
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import stats
 from counterpoint.runs.tables import markdown_table, write_csv, write_whole
-from counterpoint.studies.plan import hex_of
-from counterpoint.viz.plots import INK_HEX, save_figure
+from counterpoint.viz.plots import INK_HEX, hex_of, save_figure
 from counterpoint.viz.render import BLUE, STONE
 
 PAPER = ("uncoded", "mds", "random_sparse", "replication", "ldpc")

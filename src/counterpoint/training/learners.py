@@ -9,8 +9,8 @@ from counterpoint.coded.controller import Controller, work_of
 from counterpoint.coded.planner import COLUMNS
 from counterpoint.config import Config
 from counterpoint.runs.folder import Run
-from counterpoint.studies import plan
 from counterpoint.training.loop import Program
+from counterpoint.viz.timeline import timeline_figure
 
 
 def require_ray(config: Config) -> None:
@@ -45,7 +45,7 @@ def learners(
     finally:
         controller.close()
         if run.learners_path.exists():
-            plan.timeline_figure(run.learners_path, run.path / "learners.png")
+            timeline_figure(run.learners_path, run.path / "learners.png")
 
 
 def _updates_recorded(run: Run) -> int:

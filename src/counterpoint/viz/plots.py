@@ -1,7 +1,8 @@
-"""Runs as figures. Needs no jax and no display.
+"""Plots of runs. They need neither jax nor a display.
 
-A run is its rows of metrics, one per report and seed: {"episode": 400, "seed": 0, "team/good": -31.5, …}. What is empty, absent
-or not finite is a gap. Seeds are averaged over the episodes that all of them have reached, with a 95 % bootstrap band.
+A run is given by its rows of metrics, one per report and seed: {"episode": 400, "seed": 0, "team/good": -31.5, …}. A value that
+is empty, absent or not finite is a gap. Curves average the seeds over the episodes that all of them have reached, with a 95 %
+bootstrap band.
 """
 
 import math
@@ -12,20 +13,27 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.errors import UsageError
+from counterpoint.runs.files import write_whole
 from counterpoint.runs.stats import Curve, aligned, bootstrap_band, smoothed
-from counterpoint.runs.tables import write_whole
 from counterpoint.viz.render import BLUE, CYAN, GOLD, GREEN, GREY, INK, PURPLE, RED, STONE, Rgb
 
 Rows = Sequence[Mapping[str, Any]]
 
 METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""By suffix, what to leave out so that the same rows give the same file."""
+"""By suffix, the metadata to leave out so that the same rows give the same file."""
 PALETTE = (BLUE, RED, GREEN, GOLD, PURPLE, CYAN, STONE)
 HUES = {"good": BLUE, "adversary": RED, "bob": BLUE, "eve": RED}
-"""Who has one colour in all figures: that of its bodies in the renderer."""
+"""Teams and roles that keep the colour of their bodies in the renderer."""
 COMMON = ("eval/length", "eval/return_sum")
-"""Of every world, so not what a world adds of its own."""
-INK_HEX, GREY_HEX = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (INK, GREY))
+"""Evaluation columns of every environment, which are not metrics of its own."""
+
+
+def hex_of(colour: Rgb) -> str:
+    """Returns the colour in the notation of matplotlib."""
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+INK_HEX, GREY_HEX = hex_of(INK), hex_of(GREY)
 STYLE: Any = {
     "font.size": 8.5,
     **{"axes.titlesize": 8.5, "axes.titlelocation": "left", "axes.titlecolor": INK_HEX, "axes.labelcolor": INK_HEX},
@@ -33,18 +41,18 @@ STYLE: Any = {
     **{"xtick.color": GREY_HEX, "ytick.color": GREY_HEX, "xtick.major.width": 0.6, "ytick.major.size": 0},
     **{"axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": "#ebebe8", "grid.linewidth": 0.6},
     **{"legend.frameon": False, "legend.handlelength": 1.4, "legend.labelcolor": INK_HEX, "lines.solid_capstyle": "round"},
-    **{"pdf.fonttype": 42, "svg.hashsalt": "counterpoint"},  # fonts that journals take; the same names in every SVG
+    **{"pdf.fonttype": 42, "svg.hashsalt": "counterpoint"},  # fonts that journals accept; stable names in every SVG
 }
 
 
 def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 1, dpi: int = 200) -> None:
-    """One run: training return by team, and the world's own figures in evaluation if there are any; single seeds are faint."""
+    """Plots one run: training returns by team and the environment's own metrics in evaluation; single seeds are faint."""
     known = columns(rows)
     teams = [name for name in known if name.startswith("team/")]
     if not teams:
-        raise UsageError(f"no return to draw: none of the columns is a team's ({', '.join(known) or 'there are no rows yet'}).")
-    figures = [name for name in known if name.startswith("eval/") and name.count("/") == 1 and name not in COMMON]
-    down, across = min(max(len(figures), 1), 2), math.ceil(len(figures) / 2)
+        raise UsageError(f"no return to plot: no column holds a team's return ({', '.join(known) or 'there are no rows yet'}).")
+    metrics = [name for name in known if name.startswith("eval/") and name.count("/") == 1 and name not in COMMON]
+    down, across = min(max(len(metrics), 1), 2), math.ceil(len(metrics) / 2)
 
     def draw(figure: Any) -> None:
         grid = figure.add_gridspec(down, 2 + across, width_ratios=[1.8] * 2 + [2.2] * across)
@@ -55,12 +63,12 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
         axes.set(title="training", xlabel="episodes", ylabel="return per episode\n(mean of a team's agents)")
         if len(teams) > 1:
             axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, ncols=len(teams), columnspacing=1)
-        for i, name in enumerate(figures):
+        for i, name in enumerate(metrics):
             axes = figure.add_subplot(grid[i % down, 2 + i // down])
             _draw_run(axes, rows, name, _colours([name], default=INK)[0], seeds=True)
-            axes.xaxis.get_major_locator().set_params(nbins=3)  # by itself it takes labels for narrower than 12,500 is
-            axes.set(title=_axis(name), xlabel="episodes" if i % down == down - 1 or name == figures[-1] else "")
-            if axes.dataLim.y0 >= 0 and axes.dataLim.y1 <= 1:  # shares and rates: show how much of the whole they are
+            axes.xaxis.get_major_locator().set_params(nbins=3)  # matplotlib underestimates the width of labels such as 12,500
+            axes.set(title=_axis(name), xlabel="episodes" if i % down == down - 1 or name == metrics[-1] else "")
+            if axes.dataLim.y0 >= 0 and axes.dataLim.y1 <= 1:  # shares and rates: show the whole range
                 axes.set_ylim(-0.03, 1.03)
 
     save_figure((3.6 + 2.2 * across, 2.6 if down == 1 else 3.4), path, dpi, draw)
@@ -69,9 +77,9 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
 def compare(
     runs: Mapping[str, Rows], path: str | Path, column: str = "team/good", smooth: int = 1, title: str = "", dpi: int = 200
 ) -> None:
-    """One column of several runs, a line each; `smooth` averages that many reports and leaves the raw curve faint behind."""
+    """Plots one column of several runs, one line each; `smooth` averages that many reports and draws the raw curve faintly."""
     if not runs:
-        raise UsageError("nothing to compare: give at least one run.")
+        raise UsageError("there is nothing to compare: give at least one run.")
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -88,12 +96,12 @@ def compare(
 
 
 def columns(rows: Rows) -> list[str]:
-    """The columns that hold a number somewhere, in order of appearance."""
+    """Returns the columns that contain a finite number, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name, value in row.items() if math.isfinite(_number(value))))
 
 
 def curves(rows: Rows, column: str) -> list[Curve]:
-    """A column over episodes, one curve per seed; of two reports of one episode (a resumed run) the later counts."""
+    """Returns a column over episodes, one curve per seed; the later of two reports of the same episode counts."""
     seeds: dict[Any, dict[float, float]] = {}
     for row in rows:
         episode, value = _number(row.get("episode")), _number(row.get(column))
@@ -105,7 +113,7 @@ def curves(rows: Rows, column: str) -> list[Curve]:
 def _draw_run(
     axes: Any, rows: Rows, column: str, colour: Rgb, smooth: int = 1, label: str = "", seeds: bool = False, line: str = "-"
 ) -> None:
-    """Bold, the mean over seeds with its band; faint, where they differ from it, the seeds or the mean before smoothing."""
+    """Draws the mean over seeds with its band, and faintly the seeds or the raw mean where they differ from it."""
     raw = curves(rows, column)
     episodes, values = aligned([(x, smoothed(y, smooth)) for x, y in raw])
     average, style = values.mean(axis=0), {"color": [c / 255 for c in colour]}
@@ -122,14 +130,14 @@ def _draw_run(
 
 
 def _colours(names: Sequence[str], default: Rgb | None = None) -> list[Rgb]:
-    """A colour for each column: that of whom it names, else the default or the palette's next."""
-    whom = [name.split("/")[-1].split("_")[0] for name in names]
-    spare = iter([colour for colour in PALETTE if colour not in [HUES.get(who) for who in whom]] * len(names))
-    return [HUES.get(who) or default or next(spare) for who in whom]
+    """Returns a colour for each column: that of the team or role it names, else the default or the next of the palette."""
+    roles = [name.split("/")[-1].split("_")[0] for name in names]
+    spare = iter([colour for colour in PALETTE if colour not in [HUES.get(role) for role in roles]] * len(names))
+    return [HUES.get(role) or default or next(spare) for role in roles]
 
 
 def _axis(column: str) -> str:
-    """What a column measures, for the axis."""
+    """Returns the axis label of a column."""
     kind, _, name = column.removeprefix("eval/").partition("/")
     returns = {"team": f"mean of team {name}", "return": name, "return_sum": "sum over agents"}
     text = f"return per episode\n({returns[kind]})" if kind in returns else f"{kind.replace('_', ' ')} {name}".strip()
@@ -137,11 +145,11 @@ def _axis(column: str) -> str:
 
 
 def save_figure(size: tuple[float, float], path: str | Path, dpi: int, draw: Callable[[Any], None]) -> None:
-    """Draw on a page of so many inches and write it in the format that the path's suffix names."""
+    """Creates a figure of this size in inches, calls `draw` with it, and writes it in the format of the path's suffix."""
     path = Path(path)
     if path.suffix not in METADATA:
-        raise UsageError(f"cannot draw to {path}: the name must end in {', '.join(METADATA)}.")
-    import matplotlib  # late: it takes half a second, and most commands draw nothing
+        raise UsageError(f"cannot write {path}: the name must end in {', '.join(METADATA)}.")
+    import matplotlib  # imported late: it takes half a second, and most commands plot nothing
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
@@ -151,7 +159,7 @@ def save_figure(size: tuple[float, float], path: str | Path, dpi: int, draw: Cal
 
 
 def _number(value: Any) -> float:
-    """A cell as a number; a gap is not one."""
+    """Returns a cell as a number, or NaN for a gap."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Pictures as files: PNG, SVG, GIF, MP4. Needs no display and no jax.
+"""Pictures as PNG, SVG, GIF and MP4 files. Rendering needs neither a display nor jax.
 
-An episode is a list of pictures. Bodies that name a `trail` draw their last steps behind them, and the window grows until
-nobody is outside. Colours are by role and stay apart for colour-blind readers (after Paul Tol's bright scheme).
+An episode is a list of pictures. Bodies that name a `trail` draw their last steps behind them, and the view grows until every
+body is inside. Each role has a colour, and colour-blind readers can distinguish them (after Paul Tol's bright scheme).
 """
 
 import io
@@ -19,15 +19,29 @@ from PIL import Image
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Circle, Line, Picture, Polygon, Shape, Speech
-from counterpoint.runs.tables import write_whole
-from counterpoint.viz.marks import Area, Box, Disc, Layer, Mark, Point, Real, Sketch, Stroke, Text, raster, text_width, vector
+from counterpoint.runs.files import write_whole
+from counterpoint.viz.drawing import (
+    Area,
+    Disc,
+    Group,
+    Mark,
+    Point,
+    Real,
+    Rectangle,
+    Sketch,
+    Stroke,
+    Text,
+    raster,
+    text_width,
+    vector,
+)
 
 Rgb = tuple[int, int, int]
-Window = tuple[Real, Real, Real, Real]
+View = tuple[Real, Real, Real, Real]
 
 WHITE, INK, GREY = (255, 255, 255), (50, 54, 62), (110, 114, 122)
 GROUND, BEYOND = (247, 247, 244), (236, 236, 232)
-"""Inside the world's own window, and outside where the picture had to grow."""
+"""Background inside the picture's own view, and outside where the view had to grow."""
 
 BLUE, RED, PURPLE, GREEN = (82, 130, 184), (232, 108, 114), (158, 74, 138), (62, 142, 84)
 YELLOW, CYAN, GOLD, STONE = (210, 188, 72), (108, 192, 222), (226, 164, 38), (140, 143, 150)
@@ -59,60 +73,60 @@ ROLES: dict[str, Rgb] = {
     "grid": (234, 235, 236),
 }
 STRUCTURE = ("wall", "line", "court", "net", "cell", "grid")
-"""Roles that explain themselves: they are not in the legend."""
+"""Roles that need no entry in the legend."""
 
 TRAIL_LENGTH = 12
 MOST_GROWTH = 4.0
-"""A body further out than this many windows is shown at the edge: better than everyone else as a dot."""
+"""The view grows at most by this factor; a body further out is drawn at the edge, so that the others stay visible."""
 HOLD_SECONDS = 0.8
-"""An animation rests this long on the last picture of an episode."""
+"""How long an animation pauses on the last picture of an episode."""
 GIF_COLOURS = 64
 
 
 class Layout(NamedTuple):
-    """Where the world lies on the page; one for a whole sequence, so that nothing jumps."""
+    """Where the picture lies on the page; a sequence shares one layout, so that nothing jumps."""
 
-    window: Window
+    window: View
     scale: float
-    """Pixels per unit of the world."""
+    """Pixels per unit of length in the picture."""
     unit: float
-    """Pixels per 1/480 of the size asked for: fonts and line widths scale with the picture."""
+    """Pixels per 1/480 of the requested size: fonts and line widths scale with the picture."""
     width: int
     top: int
-    """Height of the caption's strip."""
+    """Height of the caption."""
     bottom: int
-    """Where the world ends and the legend begins."""
+    """Where the picture ends and the legend begins."""
     height: int
     legend: tuple[tuple[str, ...], ...]
-    """Roles, by row."""
+    """Roles in the legend, by row."""
 
     def at(self, x: Real, y: Real) -> Point:
-        """A place of the world in pixels; y turns round."""
+        """Returns a position of the picture in pixels, with y pointing down."""
         return (x - self.window[0]) * self.scale, self.top + (self.window[3] - y) * self.scale
 
     def pinned(self, x: Real, y: Real) -> Point:
-        """The same, moved to the edge where it lies outside."""
+        """Returns the same, moved to the edge if it lies outside the view."""
         x0, y0, x1, y1 = self.window
         return self.at(min(max(x, x0), x1), min(max(y, y0), y1))
 
 
-def rgb(picture: Picture, size: int = 480, past: Sequence[Picture] = (), window: Window | None = None) -> np.ndarray:
-    """One picture as [H, W, 3] bytes; `past` are the pictures before it, for trails, `window` what at least to show."""
+def rgb(picture: Picture, size: int = 480, past: Sequence[Picture] = (), window: View | None = None) -> np.ndarray:
+    """Returns a picture as [H, W, 3] bytes; `past` are the pictures before it, for trails; `window` is the least to show."""
     shown = [picture] if window is None else [picture._replace(window=window)]
     return np.array(raster(sketch(picture, layout([*past, *shown], size), past)))
 
 
 def svg(picture: Picture, size: int = 480, past: Sequence[Picture] = ()) -> str:
-    """One picture as the text of an SVG file."""
+    """Returns a picture as the text of an SVG file."""
     drawn = sketch(picture, layout([*past, picture], size), past)
     return vector([((0, 0), drawn)], drawn.width, drawn.height)
 
 
 def save(episodes: Sequence[Sequence[Picture]], path: str | Path, fps: Real = 12, size: int = 480, moments: int = 6) -> None:
-    """Write episodes to a file whose suffix says how: .gif and .mp4 move, .png and .svg show one picture or a sheet.
+    """Writes episodes in the format of the path's suffix: .gif and .mp4 are animated, .png and .svg show a sheet of pictures.
 
-    On a sheet each episode is a row of at most that many `moments`, its last among them; episodes of one moment each fill a
-    square. `size` is the longer side of one picture's world in pixels.
+    On a sheet each episode is a row of at most `moments` pictures that includes the last one; episodes of one picture each
+    fill a square. `size` is the longer side of one picture in pixels, without caption and legend.
     """
     path = Path(path)
     writers: dict[str, Callable[[], bytes]] = {
@@ -122,11 +136,11 @@ def save(episodes: Sequence[Sequence[Picture]], path: str | Path, fps: Real = 12
     }
     suffix = path.suffix.lower()
     if suffix not in (*writers, ".mp4"):
-        raise UsageError(f"cannot draw to {path}: the name must end in .png, .svg, .gif or .mp4.")
+        raise UsageError(f"cannot write {path}: the name must end in .png, .svg, .gif or .mp4.")
     if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-        raise UsageError(f"cannot write {path}: {path.parent} is no folder that you may write to; make it or choose another.")
+        raise UsageError(f"cannot write {path}: {path.parent} is not a folder that you may write to: choose another.")
     if not any(episodes):
-        raise UsageError(f"nothing to draw to {path}: give at least one picture.")
+        raise UsageError(f"there is nothing to draw in {path}: give at least one picture.")
     if not fps > 0:
         raise UsageError(f"fps must be above 0, not {fps!r}.")
     if not moments >= 1:
@@ -140,10 +154,10 @@ def save(episodes: Sequence[Sequence[Picture]], path: str | Path, fps: Real = 12
 
 
 def save_frames(episodes: Sequence[Sequence[np.ndarray]], path: str | Path, fps: Real = 12, size: int = 480) -> None:
-    """Write episodes that an environment drew itself, frames [H, W, 3], as a .gif or .mp4, at most `size` large."""
+    """Writes frames [H, W, 3] that an environment rendered as a .gif or .mp4 whose sides are at most `size` pixels."""
     path = Path(path)
     if path.suffix.lower() not in (".gif", ".mp4"):
-        raise UsageError(f"cannot draw to {path}: frames of an environment make a .gif or a .mp4.")
+        raise UsageError(f"cannot write {path}: the name must end in .gif or .mp4 for frames of an environment.")
     frames = [[_shrunk(frame, size) for frame in episode] for episode in episodes if episode]
     if path.suffix.lower() == ".mp4":
         write_whole(path, lambda draft: _mp4(draft, frames, fps))
@@ -159,26 +173,26 @@ def _shrunk(frame: np.ndarray, size: int) -> Image.Image:
     return image.resize((width, height))
 
 
-# --- From pictures to marks.
+# --- Pictures become marks.
 
 
 def layout(pictures: Sequence[Picture], size: int) -> Layout:
-    """A page that holds every body of the pictures; its world is `size` pixels along the longer side."""
+    """Returns a page that shows every body of the pictures, with `size` pixels along the longer side of the view."""
     if isinstance(size, bool) or not isinstance(size, int) or not 32 <= size <= 4096:
         raise UsageError(f"size must be a whole number of pixels from 32 to 4096, not {size!r}.")
     window = grow(pictures)
     across, up = window[2] - window[0], window[3] - window[1]
     scale, unit = size / max(across, up), max(size / 480, 0.6)
-    width, world = _even(across * scale), _even(up * scale)
+    width, view = _even(across * scale), _even(up * scale)
     top = _even(26 * unit) if any(picture.caption for picture in pictures) else 0
     legend = _rows(_roles(pictures), width, unit)
-    bottom = top + world
+    bottom = top + view
     height = bottom + (_even((20 * len(legend) + 6) * unit) if legend else 0)
     return Layout(window, scale, unit, width, top, bottom, height, legend)
 
 
-def grow(pictures: Sequence[Picture]) -> Window:
-    """The smallest window of the same proportions that holds the pictures' own and every body, within MOST_GROWTH."""
+def grow(pictures: Sequence[Picture]) -> View:
+    """Returns the smallest view of the same proportions that shows the pictures' windows and, up to MOST_GROWTH, all bodies."""
     windows = np.array([picture.window for picture in pictures], float)
     low, high = windows[:, :2].min(axis=0), windows[:, 2:].max(axis=0)
     side = high - low
@@ -193,8 +207,8 @@ def grow(pictures: Sequence[Picture]) -> Window:
     return (*(middle - grown / 2).tolist(), *(middle + grown / 2).tolist())
 
 
-def _extent(shape: Shape) -> Window | None:
-    """What a shape covers, with a little air; None where it has no place."""
+def _extent(shape: Shape) -> View | None:
+    """Returns the area that a shape covers, with a small margin, or None if it has no position."""
     match shape:
         case Circle(x=x, y=y, radius=radius):
             box = (x - 1.3 * radius, y - 1.3 * radius, x + 1.3 * radius, y + 1.3 * radius)
@@ -209,20 +223,20 @@ def _extent(shape: Shape) -> Window | None:
 
 
 def sketch(picture: Picture, page: Layout, past: Sequence[Picture] = ()) -> Sketch:
-    """The marks of one picture on a page."""
+    """Returns the marks of one picture on a page."""
     shapes = [shape for shape in picture.shapes if _extent(shape)]
     home = (*page.at(picture.window[0], picture.window[3]), *page.at(picture.window[2], picture.window[1]))
-    marks: list[Mark] = [Layer("ground"), Box(0, page.top, page.width, page.bottom, BEYOND), Box(*home, GROUND)]
-    marks += [Layer("trails"), *_trails([*past[-TRAIL_LENGTH:], picture], page)]
-    marks.append(Layer("world"))
+    marks: list[Mark] = [Group("ground"), Rectangle(0, page.top, page.width, page.bottom, BEYOND), Rectangle(*home, GROUND)]
+    marks += [Group("trails"), *_trails([*past[-TRAIL_LENGTH:], picture], page)]
+    marks.append(Group("world"))
     for shape in shapes:
         marks += _body(shape, page)
-    marks += [Layer("speech"), *_bubbles(shapes, page), Layer("text"), *_margins(picture.caption, page)]
+    marks += [Group("speech"), *_bubbles(shapes, page), Group("text"), *_margins(picture.caption, page)]
     return Sketch(page.width, page.height, tuple(marks))
 
 
 def colour_of(role: str) -> Rgb:
-    """A role's colour; roles nobody foresaw get one that is always the same."""
+    """Returns a role's colour; an unknown role always gets the same one."""
     if role in ROLES:
         return ROLES[role]
     spare = (CYAN, PURPLE, YELLOW, GREEN, BLUE, RED, STONE)
@@ -246,11 +260,11 @@ def _body(shape: Shape, page: Layout) -> list[Mark]:
         case Line(points, role, width):
             return [Stroke(tuple(page.at(x, y) for x, y in points), colour_of(role), max(width * page.scale, page.unit))]
         case Speech():
-            return []  # bubbles lie over all bodies: see _bubbles
+            return []  # bubbles cover the bodies: see _bubbles
 
 
 def _disc(x: Real, y: Real, radius: Real, role: str, unit: Real, heading: Real | None = None, owner: str = "") -> list[Mark]:
-    """A body as its role looks: goals ring and star, forests translucent, the rest plain, with a nose if heading somewhere."""
+    """Draws a goal as a ring with a star, a forest as a translucent disc, any other body as a disc with an optional nose."""
     colour = colour_of(owner or role)
     edge, width = mix(colour, INK, 0.35), 1.2 * unit
     if role == "goal":
@@ -260,7 +274,7 @@ def _disc(x: Real, y: Real, radius: Real, role: str, unit: Real, heading: Real |
         return [Disc(x, y, radius, (*colour, 70), (*colour, 130), width)]
     nose: list[Mark] = []
     if heading is not None and math.isfinite(heading):
-        reach = 1.2 + max(0.25, 3.5 * unit / radius)  # small bodies still need a nose to be seen
+        reach = 1.2 + max(0.25, 3.5 * unit / radius)  # the nose of a small body must remain visible
         turns = ((0.0, reach), (0.45, 1.0), (-0.45, 1.0))
         tip = tuple((x + r * radius * math.cos(heading + a), y - r * radius * math.sin(heading + a)) for a, r in turns)
         nose.append(Area(tip, edge))
@@ -283,12 +297,12 @@ def _star(x: Real, y: Real, radius: Real) -> tuple[Point, ...]:
 
 
 def _label(x: Real, y: Real, radius: Real, role: str, label: str, unit: Real) -> list[Mark]:
-    """A body's number if the legend already says its role, else its name: inside if there is room, else below."""
+    """Labels a body with its number if the legend names its role, else with its name; inside if it fits, else below."""
     numbered = re.fullmatch(r"(.+)_(\d+)", label)
     text = numbered[2] if numbered and role in (label, numbered[1]) else label
     if not text:
         return []
-    if role == "goal":  # its star has the middle
+    if role == "goal":  # the star occupies the middle
         return [Text(x + 0.75 * radius, y + 0.75 * radius, text, 10 * unit, GREY)]
     size = min(11 * unit, 1.35 * radius)
     if size >= 8 * unit and text_width(text, size) < 1.7 * radius:
@@ -299,7 +313,7 @@ def _label(x: Real, y: Real, radius: Real, role: str, label: str, unit: Real) ->
 
 
 def _trails(pictures: Sequence[Picture], page: Layout) -> list[Mark]:
-    """Where bodies with a trail have been: thinner and paler with age."""
+    """Draws the past positions of bodies with a trail, thinner and paler with age."""
     paths: dict[str, list[Point]] = {}
     bodies: dict[str, Circle] = {}
     for picture in pictures:
@@ -308,7 +322,7 @@ def _trails(pictures: Sequence[Picture], page: Layout) -> list[Mark]:
                 paths.setdefault(shape.trail, []).append(page.pinned(shape.x, shape.y))
                 bodies[shape.trail] = shape
     marks: list[Mark] = []
-    for age in range(TRAIL_LENGTH, 0, -1):  # old pieces of all bodies first, so that no fresh one is covered
+    for age in range(TRAIL_LENGTH, 0, -1):  # older pieces of all bodies first, so that they cover no newer ones
         fresh = 1 - age / (TRAIL_LENGTH + 1)
         for name, path in paths.items():
             if age < len(path):
@@ -319,7 +333,7 @@ def _trails(pictures: Sequence[Picture], page: Layout) -> list[Mark]:
 
 
 def _bubbles(shapes: Sequence[Shape], page: Layout) -> list[Mark]:
-    """What is being said: the letter of the strongest word, fainter if it is weak, and a bar for every word."""
+    """Draws messages: the letter of the strongest word, fainter if it is weak, and a bar for every word."""
     unit, marks, taken = page.unit, [], []
     bodies = [(*page.pinned(s.x, s.y), s.radius * page.scale) for s in shapes if isinstance(s, Circle) and s.role != "forest"]
     for speech in (s for s in shapes if isinstance(s, Speech)):
@@ -349,7 +363,7 @@ def _bubble(
     letter = chr(ord("A") + best) if best < 26 else str(best)
     marks: list[Mark] = [
         Area(tail, WHITE, edge, 1.2 * unit),
-        Box(left, top, left + width, top + height, WHITE, edge, 1.2 * unit, 6 * unit),
+        Rectangle(left, top, left + width, top + height, WHITE, edge, 1.2 * unit, 6 * unit),
         Area((tail[0], (tip[0] * 0.3 + root * 0.7, tip[1] * 0.3 + side * 0.7), tail[2]), WHITE),
         Text(left + 11 * unit, middle, letter, 13 * unit, mix(WHITE, INK, 0.25 + 0.75 * float(words[best]))),
     ]
@@ -357,16 +371,16 @@ def _bubble(
         start, foot = left + (20 + 3.5 * i) * unit, top + height - 5 * unit
         tall = max(10 * word, 1.0) * unit
         shade = colour if i == best else mix(WHITE, colour, 0.55)
-        marks.append(Box(start, foot - tall, start + 2.5 * unit, foot, shade))
+        marks.append(Rectangle(start, foot - tall, start + 2.5 * unit, foot, shade))
     return marks
 
 
-def _boxes(bodies: Iterable[tuple[Real, Real, Real]]) -> list[Window]:
+def _boxes(bodies: Iterable[tuple[Real, Real, Real]]) -> list[View]:
     return [(x - r, y - r, x + r, y + r) for x, y, r in bodies]
 
 
-def _free_corner(x: Real, y: Real, gap: Real, width: Real, height: Real, taken: Sequence[Window], page: Layout) -> Point:
-    """The upper left of a bubble that stays on the page and covers least; above and to the right of the speaker if in doubt."""
+def _free_corner(x: Real, y: Real, gap: Real, width: Real, height: Real, taken: Sequence[View], page: Layout) -> Point:
+    """Returns the upper left corner of a bubble that stays on the page and covers least, preferably above and to the right."""
     shift = 0.6 * gap
     places = [(x + shift - 8 * page.unit, y - gap - height), (x - shift - width + 8 * page.unit, y - gap - height)]
     places += [(left, y + gap) for left, _ in places]
@@ -389,14 +403,14 @@ def _free_corner(x: Real, y: Real, gap: Real, width: Real, height: Real, taken: 
 
 def _margins(caption: str, page: Layout) -> list[Mark]:
     unit = page.unit
-    marks: list[Mark] = [Box(0, 0, page.width, page.top, WHITE)] if page.top else []
+    marks: list[Mark] = [Rectangle(0, 0, page.width, page.top, WHITE)] if page.top else []
     if caption:
         size = 13 * unit * min(1.0, (page.width - 24 * unit) / text_width(caption, 13 * unit))
-        title, _, rest = caption.partition("  ")  # two spaces set the world's name apart from score and clock
+        title, _, rest = caption.partition("  ")  # two spaces separate the environment's name from score and clock
         marks.append(Text(8 * unit, page.top / 2, title, size, INK, "start"))
         marks.append(Text(16 * unit + text_width(title, size), page.top / 2, rest, size, GREY, "start"))
     if page.legend:
-        marks += [Layer("legend"), Box(0, page.bottom, page.width, page.height, WHITE)]
+        marks += [Group("legend"), Rectangle(0, page.bottom, page.width, page.height, WHITE)]
     for row, roles in enumerate(page.legend):
         x, y = 8 * unit, page.bottom + (13 + 20 * row) * unit
         for role in roles:
@@ -407,13 +421,13 @@ def _margins(caption: str, page: Layout) -> list[Mark]:
 
 
 def _roles(pictures: Sequence[Picture]) -> list[str]:
-    """Roles in order of first appearance, agents (whoever has a label) before things."""
+    """Returns the roles in order of first appearance, agents (bodies with a label) before other bodies."""
     bodies = [s for picture in pictures for s in picture.shapes if isinstance(s, Circle | Polygon) and s.role not in STRUCTURE]
     return list(dict.fromkeys(s.role for s in sorted(bodies, key=lambda body: not body.label or body.role == "goal")))
 
 
 def _rows(roles: Iterable[str], width: int, unit: Real) -> tuple[tuple[str, ...], ...]:
-    """Roles broken into rows that fit the page."""
+    """Returns the roles in rows that fit the page."""
     rows: list[list[str]] = []
     room = 0.0
     for role in roles:
@@ -429,32 +443,32 @@ def _entry_width(role: str, unit: Real) -> Real:
 
 
 def mix(a: Rgb, b: Rgb, share: Real) -> Rgb:
-    """A colour on the way from a to b."""
+    """Returns the colour between a and b at this share of the way."""
     red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
     return red, green, blue
 
 
 def _even(pixels: Real) -> int:
-    """The nearest even number: video wants even sides."""
+    """Returns the nearest even number, because video needs even sides."""
     return max(2 * round(pixels / 2), 2)
 
 
-# --- From sketches to files.
+# --- Sketches become files.
 
 
 def _sketches(episode: Sequence[Picture], page: Layout) -> list[Sketch]:
-    """Each picture of an episode with the trails of those before it."""
+    """Returns a sketch of each picture of an episode, with the trails of the pictures before it."""
     return [sketch(picture, page, episode[max(0, i - TRAIL_LENGTH) : i]) for i, picture in enumerate(episode)]
 
 
 def _frames(episodes: Sequence[Sequence[Picture]], size: int) -> list[list[Image.Image]]:
-    """Moving pictures: one page for all episodes."""
+    """Returns the frames of an animation; all episodes share one page."""
     page = layout([picture for episode in episodes for picture in episode], size)
     return [[raster(drawn) for drawn in _sketches(episode, page)] for episode in episodes]
 
 
 def _sheet(episodes: Sequence[Sequence[Picture]], size: int, moments: int) -> tuple[list[tuple[Point, Sketch]], int, int]:
-    """Standing pictures and where they go: a row per episode, or a square if every episode has one moment."""
+    """Returns pictures and their positions: a row per episode, or a square if every episode has one picture."""
     rows = []
     for episode in episodes:
         last = len(episode) - 1
@@ -496,9 +510,9 @@ def _gif(frames: Sequence[Sequence[Image.Image]], fps: Real) -> bytes:
 
 
 def _few_colours(images: Sequence[Image.Image]) -> list[Image.Image]:
-    """The images in one palette of the commonest colours that are not nearly alike.
+    """Returns the images in one palette of the most common, clearly distinct colours.
 
-    Flat areas stay exact and nothing flickers; Pillow's own mapping rounds colours first and shifts the pale ground.
+    Flat areas stay exact and nothing flickers; Pillow's own mapping rounds colours first and shifts the pale background.
     """
     frames = [_packed(np.asarray(image)) for image in images]
     packed, count = np.unique(np.stack(frames[:: math.ceil(len(frames) / 8)]), return_counts=True)
@@ -507,7 +521,7 @@ def _few_colours(images: Sequence[Image.Image]) -> list[Image.Image]:
     while len(left) and len(palette) < GIF_COLOURS:
         palette = np.vstack([palette, left[:1]])
         left = left[np.abs(left - left[0]).sum(axis=1) > 10]
-    nearest = np.full(1 << 24, 255, np.uint8)  # by packed colour, filled as colours occur
+    nearest = np.full(1 << 24, 255, np.uint8)  # index by packed colour, filled as colours occur
     drawn = []
     for frame in frames:
         new = np.unique(frame[nearest[frame] == 255])
@@ -518,7 +532,7 @@ def _few_colours(images: Sequence[Image.Image]) -> list[Image.Image]:
 
 
 def _packed(channels: np.ndarray) -> np.ndarray:
-    """Three bytes as one integer."""
+    """Packs three bytes into one integer."""
     red, green, blue = np.moveaxis(channels.astype(np.int32), -1, 0)
     return red << 16 | green << 8 | blue
 
@@ -540,7 +554,7 @@ def _mp4(draft: Path, frames: Sequence[Sequence[Image.Image]], fps: Real) -> Non
     except ImportError as error:
         raise UsageError("MP4 needs a video encoder: pip install counterpoint[mp4], or write a .gif.") from error
     with warnings.catch_warnings():
-        # jax warns of forks; the encoder is another program, started and left alone.
+        # jax warns about forks, but the encoder is a separate program.
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
         options = {"format": "FFMPEG", "codec": "libx264", "quality": 8, "macro_block_size": 2}
         with imageio.get_writer(draft, fps=fps, **options) as video:  # pyright: ignore

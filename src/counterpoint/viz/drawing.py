@@ -1,6 +1,6 @@
-"""Marks: a drawing as plain data in pixels (y downwards), and its two readings, pixels and SVG.
+"""A drawing as plain data in pixels (y downwards), and its conversion to pixels and to SVG.
 
-The renderer decides once what a world looks like; that raster and vector agree follows.
+The renderer decides once how a picture looks, so the raster and the vector version agree.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,14 @@ from xml.sax.saxutils import escape
 from PIL import Image, ImageDraw, ImageFont
 
 Colour = tuple[int, int, int] | tuple[int, int, int, int]
-"""Red, green, blue and, unless opaque, opacity; all 0..255."""
+"""Red, green, blue and, unless opaque, opacity, each in 0..255."""
 Real = float | int
-"""Coordinates of grid worlds are whole numbers, and the run-time check of types tells them from floats."""
+"""Coordinates may be integers (in grid worlds), which the type checks of the tests distinguish from floats."""
 Point = tuple[Real, Real]
 
 OVERSAMPLE = 3
 PLAIN = str.maketrans({"−": "-", "–": "-", "×": "x"})
-"""Pillow's own font has none of these."""
+"""Replacements for characters that Pillow's font lacks."""
 
 
 class Disc(NamedTuple):
@@ -45,8 +45,8 @@ class Stroke(NamedTuple):
     width: float
 
 
-class Box(NamedTuple):
-    """An opaque rectangle from its upper left to its lower right, with rounded corners."""
+class Rectangle(NamedTuple):
+    """An opaque rectangle from its upper left to its lower right corner, optionally with rounded corners."""
 
     x0: float
     y0: float
@@ -59,7 +59,7 @@ class Box(NamedTuple):
 
 
 class Text(NamedTuple):
-    """One line; (x, y) is its middle height at its start or its middle."""
+    """One line of text; (x, y) is at half its height, at its start or its middle."""
 
     x: float
     y: float
@@ -69,17 +69,17 @@ class Text(NamedTuple):
     align: Literal["start", "middle"] = "middle"
 
 
-class Layer(NamedTuple):
-    """Names the marks that follow: a group in SVG, nothing in pixels."""
+class Group(NamedTuple):
+    """Starts a named group of the marks that follow: an element in SVG, nothing in pixels."""
 
     name: str
 
 
-Mark = Disc | Area | Stroke | Box | Text | Layer
+Mark = Disc | Area | Stroke | Rectangle | Text | Group
 
 
 class Sketch(NamedTuple):
-    """Marks in painting order on a white page."""
+    """Marks in painting order on a white page of this size."""
 
     width: int
     height: int
@@ -93,16 +93,16 @@ def _font(size: Real) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 @cache
 def text_width(string: str, size: Real) -> Real:
-    """The width of a line of text in pixels."""
+    """Returns the width of a line of text in pixels."""
     return _font(100.0).getlength(string.translate(PLAIN)) * size / 100
 
 
 def raster(sketch: Sketch) -> Image.Image:
-    """The sketch as pixels, smoothed by drawing larger and averaging."""
+    """Returns the sketch as pixels, smoothed by drawing it larger and averaging."""
     image = Image.new("RGB", (sketch.width * OVERSAMPLE, sketch.height * OVERSAMPLE), "white")
     pen = ImageDraw.Draw(image, "RGBA")
     for mark in sketch.marks:
-        if isinstance(mark, Box) and not mark.edge and not mark.corner:
+        if isinstance(mark, Rectangle) and not mark.edge and not mark.corner:
             x0, y0, x1, y1 = (round(OVERSAMPLE * side) for side in (mark.x0, mark.y0, mark.x1, mark.y1))
             image.paste(mark.fill, (x0, y0, x1, y1))  # ten times as fast as blending
         else:
@@ -111,11 +111,11 @@ def raster(sketch: Sketch) -> Image.Image:
 
 
 def _ink(pen: ImageDraw.ImageDraw, mark: Mark, k: int) -> None:
-    """Draw one mark, k times as large."""
+    """Draws one mark, magnified k times."""
     match mark:
         case Disc(x, y, radius, fill, edge, width):
             outline = max(1, round(width * k)) if edge else 0
-            reach = radius * k + outline / 2  # an edge is centred on the rim, as in SVG
+            reach = radius * k + outline / 2  # the edge is centred on the rim, as in SVG
             pen.ellipse((x * k - reach, y * k - reach, x * k + reach, y * k + reach), fill, edge, outline)
         case Area(points, fill, edge, width):
             scaled = [(x * k, y * k) for x, y in points]
@@ -128,27 +128,27 @@ def _ink(pen: ImageDraw.ImageDraw, mark: Mark, k: int) -> None:
             pen.line(scaled, colour, max(1, round(width * k)), joint="curve")
             for x, y in (scaled[0], scaled[-1]):
                 pen.ellipse((x - reach, y - reach, x + reach, y + reach), colour)
-        case Box(x0, y0, x1, y1, fill, edge, width, corner):
+        case Rectangle(x0, y0, x1, y1, fill, edge, width, corner):
             outline = max(1, round(width * k)) if edge else 0
-            # Pillow counts the last pixel in, so a box of n pixels ends at n - 1.
+            # Pillow includes the last pixel, so a rectangle of n pixels ends at n - 1.
             pen.rounded_rectangle((x0 * k, y0 * k, x1 * k - 1, y1 * k - 1), corner * k, fill, edge, outline)
         case Text(x, y, string, size, colour, align):
             pen.text(
                 (x * k, y * k), string.translate(PLAIN), colour, _font(size * k), anchor="lm" if align == "start" else "mm"
             )
-        case Layer():
+        case Group():
             pass
 
 
 def vector(sketches: Sequence[tuple[Point, Sketch]], width: int, height: int) -> str:
-    """One SVG page with each sketch at its upper left corner."""
+    """Returns an SVG page with each sketch placed by its upper left corner."""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="Helvetica, Arial, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
     for (x, y), sketch in sketches:
-        # A nested svg clips what would spill over its neighbours.
+        # A nested svg clips marks that would cover neighbouring sketches.
         lines.append(f'<svg x="{_num(x)}" y="{_num(y)}" width="{sketch.width}" height="{sketch.height}">')
         lines += _groups(sketch.marks)
         lines.append("</svg>")
@@ -156,10 +156,10 @@ def vector(sketches: Sequence[tuple[Point, Sketch]], width: int, height: int) ->
 
 
 def _groups(marks: Iterable[Mark]) -> list[str]:
-    """SVG elements, one group per layer."""
+    """Returns SVG elements, nested in their groups."""
     lines = ["<g>"]
     for mark in marks:
-        lines += ["</g>", f'<g class="{mark.name}">'] if isinstance(mark, Layer) else [_element(mark)]
+        lines += ["</g>", f'<g class="{mark.name}">'] if isinstance(mark, Group) else [_element(mark)]
     return [*lines, "</g>"]
 
 
@@ -172,11 +172,11 @@ def _element(mark: Mark) -> str:
         case Stroke(points, colour, width):
             paint = _paint(None, colour, width)
             return f'<polyline points="{_points(points)}"{paint} stroke-linecap="round" stroke-linejoin="round"/>'
-        case Box(x0, y0, x1, y1, fill, edge, width, corner):
+        case Rectangle(x0, y0, x1, y1, fill, edge, width, corner):
             place = f'x="{_num(x0)}" y="{_num(y0)}" width="{_num(x1 - x0)}" height="{_num(y1 - y0)}" rx="{_num(corner)}"'
             return f"<rect {place}{_paint(fill, edge, width)}/>"
         case Text(x, y, string, size, colour, align):
-            # The reader's font is not ours: textLength keeps a wider one from running into its neighbours.
+            # The viewer's font differs from ours: textLength keeps a wider one from overlapping its neighbours.
             place = f'x="{_num(x)}" y="{_num(y)}" dy="0.35em" font-size="{_num(size)}" text-anchor="{align}"'
             place += f' textLength="{_num(text_width(string, size))}" lengthAdjust="spacingAndGlyphs"'
             return f"<text {place}{_paint(colour, None, 0)}>{escape(string)}</text>"
@@ -184,7 +184,7 @@ def _element(mark: Mark) -> str:
 
 
 def _paint(fill: Colour | None, edge: Colour | None, width: Real) -> str:
-    """SVG attributes of fill and stroke."""
+    """Returns the SVG attributes for fill and stroke."""
     parts = ['fill="none"'] if fill is None else [f'fill="{_hex(fill)}"', *_opacity("fill", fill)]
     if edge is not None:
         parts += [f'stroke="{_hex(edge)}"', *_opacity("stroke", edge), f'stroke-width="{_num(width)}"']

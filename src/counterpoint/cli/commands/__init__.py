@@ -1,0 +1,17 @@
+"""One module per command: its function's parameters are the options, its docstring is the help.
+
+Each module registers its function with `@command`, and needs no edit elsewhere. Import what takes time
+to load inside the function: `counterpoint --help` imports every module here.
+
+train.py       train a team
+resume.py      continue a run
+envs.py        list the environments
+presets.py     list the presets
+runs.py        list the runs
+play.py        record a film
+benchmark.py   measure a policy
+export.py      export a policy
+plot.py        compare learning curves
+plan.py        predict the cost of distributed learning
+reproduce.py   rerun published results
+"""

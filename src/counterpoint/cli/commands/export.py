@@ -1,0 +1,30 @@
+"""`counterpoint export`."""
+
+import json
+from typing import Literal
+
+from counterpoint.cli.parsing import RunFolder
+from counterpoint.cli.registry import command
+
+
+@command("Trained runs")
+def export(
+    run: RunFolder, format: Literal["onnx", "numpy", "safetensors"] = "onnx", out: str = "", seed_index: int = 0
+) -> None:
+    """Export a run's policy for use without counterpoint.
+
+    The export has one file per agent and one for the team. Each file is checked by running it on random observations.
+
+    Args:
+        run: The run's folder.
+        format: File format (onnx: for onnxruntime and compatible programs; numpy: for NumPy alone; safetensors: plain arrays).
+        out: Folder to write (empty: export/FORMAT in the run's folder).
+        seed_index: Index of the seed whose policy is exported, if the run has several seeds.
+    """
+    from counterpoint.policies import export as exports
+
+    folder = exports.export(run, format, out, seed_index)
+    facts = json.loads((folder / exports.MANIFEST).read_text())
+    print("\n".join(facts["files"]))
+    apart = f"{facts['largest_difference']:.1e}"
+    print(f"→ {folder}; run on {exports.NUM_TRIALS} observations, they differ from the policy by at most {apart}")
