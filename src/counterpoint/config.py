@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 from counterpoint.algos import coma, maddpg
-from counterpoint.coded.controller import Distribution
+from counterpoint.coded.settings import Distribution
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Box, Env, Spec
 from counterpoint.envs import WORLDS, make
