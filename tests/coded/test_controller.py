@@ -291,22 +291,6 @@ def test_fastest_first_avoids_slow_learners():
     assert max(row["computed"] for row in found.rows if row["update"] == 0) > 0.07
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"code": "mdss"}, "unknown scheme 'mdss'"),
-        ({"code": "mds", "learners": 3}, "at least 4 learners"),
-        ({"straggle": "k=9,delay=1"}, "9 stragglers among 7 learners"),
-        ({"straggle": "late=1"}, "cannot parse 'late=1'"),
-        ({"patience": 0.0}, "--patience must be at least 1"),
-        ({"min_learners": 8}, "--min-learners 8 is more than --learners 7"),
-    ],
-)
-def test_invalid_settings_raise_a_usage_error(settings, message):
-    with pytest.raises(UsageError, match=message):
-        Distribution(**({"learners": 7} | settings)).check(4)
-
-
 def test_agents_that_learn_one_after_another_raise_a_usage_error():
     about = case()
     with pytest.raises(UsageError, match="choose --order snapshot"):

@@ -20,7 +20,7 @@ SCRIPT = """
     other = cluster.add_node(num_cpus=2)
     said = []
 
-    class Heard(counterpoint.progress.Progress):
+    class Heard(counterpoint.training.progress.Progress):
         def say(self, sentence):
             said.append(sentence)
             print(sentence, flush=True)
@@ -48,7 +48,7 @@ SCRIPT = """
 
 @pytest.mark.slow
 def test_training_continues_when_a_node_is_cut_off(tmp_path):
-    script = textwrap.dedent(SCRIPT).replace("import counterpoint\n", "import counterpoint, counterpoint.progress\n")
+    script = textwrap.dedent(SCRIPT).replace("import counterpoint\n", "import counterpoint, counterpoint.training.progress\n")
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
         stdout=subprocess.PIPE,

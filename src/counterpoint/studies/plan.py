@@ -76,7 +76,7 @@ def _why(best: Prediction, predictions: Sequence[Prediction]) -> str:
 
 
 def hex_of(colour: Rgb) -> str:
-    """Returns the colour in matplotlib's notation."""
+    """The colour as matplotlib writes it."""
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
