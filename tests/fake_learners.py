@@ -27,7 +27,7 @@ class ThreadTransport:
     def __init__(
         self, work: Work, compute: Any, inject: Callable[[int, TaskRequest], None] = lambda learner, request: None
     ) -> None:
-        self._work, self._compute, self._mischief = work, compute, inject
+        self._work, self._compute, self._inject = work, compute, inject
         self._events: queue.Queue[Any] = queue.Queue()
         self._alive: dict[int, tuple[int, ThreadLearner, queue.Queue[Any]]] = {}
         self.spawned = 0
@@ -52,7 +52,7 @@ class ThreadTransport:
         while (item := tasks.get()) is not None:
             inputs, request = item
             try:
-                self._mischief(learner, request)
+                self._inject(learner, request)
                 report, vector = thread.run(inputs, request)
                 self._events.put((life, TaskResult(learner, request, report, (learner, vector))))
             except Crashed:

@@ -112,9 +112,9 @@ def test_updates_started_match_known_values():
 
 
 def test_two_costs_predict_the_papers_times():
-    """Time per update and overhead read off two bars of each world; the other bars within 4 % in the mean.
+    """Time per update and overhead come from two bars of each environment; the other bars match within 4 % on average.
 
-    Most of the error is replication's, whose bars without stragglers lie 10 % above uncoded for no reason of the scheme.
+    Replication causes most of the error: its bars without stragglers lie 10 % above uncoded, which the scheme does not explain.
     """
     errors = {}
     for (delay, counts), bars in BARS.items():

@@ -330,9 +330,9 @@ class Controller:
         return [(Task((agent,)), np.asarray(compute(inputs, np.int32(agent)))) for agent in agents]
 
     def _fail(self) -> None:
-        wanted, alive = self._settings.min_learners, len(self._alive)
+        least, alive = self._settings.min_learners, len(self._alive)
         self.failed = (
-            f"only {alive} of {self._settings.learners} learners are alive, fewer than {wanted}, and no replacement started"
+            f"only {alive} of {self._settings.learners} learners are alive, fewer than {least}, and no replacement started"
             f" within {self._settings.patience:g} s"
         )
         self._fail_run()

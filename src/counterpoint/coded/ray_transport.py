@@ -54,9 +54,8 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
             raise UsageError(message) from None
     else:
         with _own_signals(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", r"os\.fork\(\) was called", RuntimeWarning
-            )  # Ray's processes do not use JAX's threads
+            # The processes that Ray forks do not use the JAX of this process.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             ray.init(
                 address="local",
                 num_cpus=num_learners,
