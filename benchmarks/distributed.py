@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from counterpoint import config as configs
 from counterpoint.coded import learner, ray_transport
-from counterpoint.coded.controller import Controller, Distribution, work_of
+from counterpoint.coded.controller import Controller, work_of
+from counterpoint.coded.settings import Distribution
 from counterpoint.core import prng
 from counterpoint.runs.tables import markdown_table
 from counterpoint.training.program import prepare

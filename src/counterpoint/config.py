@@ -15,7 +15,7 @@ import tyro
 
 from counterpoint.algos import maddpg
 from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
-from counterpoint.coded.controller import Distribution
+from counterpoint.coded.settings import Distribution
 from counterpoint.core.checks import above, at_least, flag
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import address_of

@@ -1,3 +1,5 @@
+"""Linear codes: which losses they survive, and what decoding returns."""
+
 import functools
 import itertools
 import math
@@ -48,7 +50,7 @@ def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def vandermonde(num_agents: int, num_learners: int) -> Code:
-    """The authors' MDS code."""
+    """Returns the authors' MDS code."""
     return Code("vandermonde", np.vander(np.linspace(0.1, 0.5, num_learners), num_agents, increasing=True), 0)
 
 
@@ -64,8 +66,8 @@ def vandermonde(num_agents: int, num_learners: int) -> Code:
         ("cyclic", 10, 5, 4.0, (0, 0, 0, 0, 0)),
     ],
 )
-def test_share_of_undecodable_losses_is_the_known_one(name, num_agents, tolerance, load, undecodable):
-    """Every loss of 1 … 5 among 15 learners; the LDPC figures of the paper are those of peeling."""
+def test_the_share_of_undecodable_losses_matches_known_values(name, num_agents, tolerance, load, undecodable):
+    """Checks every loss of 1 … 5 among 15 learners; the paper's LDPC values assume peeling."""
     code = make_code(name, num_agents, 15, tolerance=tolerance)
     test = peelable_sets if name == "ldpc" else recoverable_sets
     found = [1 - test(code, losses(15, lost)).mean() for lost in range(1, 6)]
@@ -80,7 +82,7 @@ def test_ldpc_is_the_array_code_of_the_paper(num_agents, parameters):
     shift = np.roll(np.eye(p, dtype=int), 1, axis=1)
     check = np.block([[np.linalg.matrix_power(shift, a * b) for b in range(rho)] for a in range(gamma)])
     parity = codes._parity_rows(p, rho, gamma).astype(int)
-    # Some order of the learners makes every column of the generator a codeword; elimination leaves the pivots in front.
+    # Reordering learners makes every column of the generator a codeword; elimination puts the pivots first.
     pivots = [c for c in range(15) if _rank2(check[:, : c + 1]) > _rank2(check[:, :c])]
     generator = np.zeros((15, num_agents), int)
     generator[pivots] = parity
@@ -90,7 +92,7 @@ def test_ldpc_is_the_array_code_of_the_paper(num_agents, parameters):
 
 
 def _rank2(matrix: np.ndarray) -> int:
-    """Rank modulo 2, rows as bits of integers."""
+    """Returns the rank modulo 2, with rows as bits of integers."""
     basis: list[int] = []
     for row in matrix % 2:
         value = int("".join(map(str, row)) or "0", 2)
@@ -103,12 +105,12 @@ def _rank2(matrix: np.ndarray) -> int:
 
 @pytest.mark.parametrize("name", CODES)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_every_code_keeps_its_promises(name, size):
+def test_every_code_survives_its_tolerance(name, size):
     num_agents, num_learners = size
     code = make_code(name, num_agents, num_learners)
     assert code.matrix.shape == (num_learners, num_agents)
-    assert code.matrix.any(axis=0).all(), "an agent nobody computes"
-    assert name == "uncoded" or code.matrix.any(axis=1).all(), "a learner without work"
+    assert code.matrix.any(axis=0).all(), "no learner computes some agent"
+    assert name == "uncoded" or code.matrix.any(axis=1).all(), "some learner has no work"
     assert recoverable(code, np.ones(num_learners, bool))
     if math.comb(num_learners, code.tolerance) < 10_000:
         assert recoverable_sets(code, losses(num_learners, code.tolerance)).all()
@@ -116,63 +118,63 @@ def test_every_code_keeps_its_promises(name, size):
 
 @pytest.mark.parametrize("size", PAPER_SIZES, ids=str)
 @pytest.mark.parametrize("name", CODES)
-def test_all_32768_sets_are_decoded_or_refused(name, size):
-    """A set accepted decodes to float32 rounding times κ; a set refused is rank deficient or ill conditioned."""
+def test_all_32768_sets_are_decoded_or_rejected(name, size):
+    """Accepted sets decode within κ times float32 rounding; rejected sets are rank deficient or ill conditioned."""
     num_agents, num_learners = size
     code = make_code(name, num_agents, num_learners)
     arrived = every_set(num_learners)
     accepted = recoverable_sets(code, arrived)
     updates = draw_updates(num_agents, 3, seed=1)
-    messages = encode(code.matrix, updates)
+    results = encode(code.matrix, updates)
     sigma = np.linalg.svd(code.matrix * arrived[:, :, None], compute_uv=False)
     assert (sigma[accepted, 0] < 1.01 * MAX_CONDITION * sigma[accepted, -1]).all()
     assert (1.01 * sigma[~accepted, 0] >= MAX_CONDITION * sigma[~accepted, -1]).all()
     for mask in arrived[accepted][:: max(1, accepted.sum() // 100)]:
         learners = np.flatnonzero(mask)
-        decoded = decode(code, learners.tolist(), messages[learners])
+        decoded = decode(code, learners.tolist(), results[learners])
         assert relative_error(decoded.updates, updates) < 20 * EPS * decoded.condition
         assert decoded.residual < 10 * EPS
 
 
 @pytest.mark.parametrize("name", CODES)
 def test_least_squares_over_every_accepted_set_gives_the_updates(name):
-    """All accepted sets of 8 agents on 15 learners at once, messages in float32."""
+    """Solves all accepted sets of 8 agents on 15 learners at once, with float32 results."""
     code = make_code(name, 8, 15)
     arrived = every_set(15)[recoverable_sets(code, every_set(15))]
     updates = draw_updates(8, 1, seed=2)
-    messages = encode(code.matrix, updates).astype(float)
+    results = encode(code.matrix, updates).astype(float)
     rows = code.matrix * arrived[:, :, None]
-    found = np.linalg.solve(rows.transpose(0, 2, 1) @ rows, rows.transpose(0, 2, 1) @ messages)
+    found = np.linalg.solve(rows.transpose(0, 2, 1) @ rows, rows.transpose(0, 2, 1) @ results)
     assert len(arrived) > 100
     assert np.abs(found - updates).max() < 1e-2
 
 
 @settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(CODES), size=st.sampled_from(SIZES), lost=st.floats(0, 1), seed=st.integers(0, 2**32 - 1))
-def test_decoding_undoes_encoding(name, size, lost, seed):
-    """For any set of learners in any order: exact to κ times rounding, or refused with an error."""
+def test_decoding_inverts_encoding(name, size, lost, seed):
+    """Any set of learners in any order decodes within κ times rounding, or raises an error."""
     num_agents, num_learners = size
     code = make_code(name, num_agents, num_learners)
     rng = np.random.default_rng(seed)
     learners = rng.permutation(num_learners)[: num_learners - round(lost * (num_learners - num_agents))]
     mask = np.isin(np.arange(num_learners), learners)
     updates = draw_updates(num_agents, 5, seed)
-    messages = encode(code.matrix[learners], updates)
+    results = encode(code.matrix[learners], updates)
     if recoverable(code, mask):
-        decoded = decode(code, learners.tolist(), messages)
+        decoded = decode(code, learners.tolist(), results)
         assert decoded.updates.dtype == np.float32
         assert decoded.condition < MAX_CONDITION or np.count_nonzero(code.loads[mask] == 1) >= num_agents
         assert relative_error(decoded.updates, updates) < 20 * EPS * decoded.condition
     else:
         assert lost > 0
         with pytest.raises(ValueError, match="do not determine"):
-            decode(code, learners.tolist(), messages)
+            decode(code, learners.tolist(), results)
 
 
 @settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(CODES), size=st.sampled_from(SIZES), agent=st.integers(0, 99), seed=st.integers(0, 2**32 - 1))
-def test_sets_that_miss_an_agent_are_recognised(name, size, agent, seed):
-    """Without the learners of one agent, or with two agents always summed alike, nothing is decoded."""
+def test_sets_that_miss_an_agent_are_rejected(name, size, agent, seed):
+    """A set is rejected if it lacks the learners of one agent or cannot separate two agents."""
     code = make_code(name, *size)
     agent %= code.num_agents
     assert not recoverable(code, code.matrix[:, agent] == 0)
@@ -186,7 +188,7 @@ def test_sets_that_miss_an_agent_are_recognised(name, size, agent, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(CODES), size=st.sampled_from(SIZES), seed=st.integers(0, 2**32 - 1))
-def test_one_answer_more_never_hurts(name, size, seed):
+def test_an_additional_result_never_hurts(name, size, seed):
     code = make_code(name, *size)
     order = np.random.default_rng(seed).permutation(code.num_learners)
     growing = order[None, :] <= np.arange(code.num_learners)[:, None]
@@ -197,7 +199,7 @@ def test_one_answer_more_never_hurts(name, size, seed):
 @pytest.mark.parametrize("num_agents", [3, 8, 10, 32, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["mds", "systematic", "random_sparse", "cyclic"])
 def test_real_codes_are_well_conditioned_with_all_spares_lost(name, num_agents):
-    """1.5 learners per agent; figures known for unvetted codes are up to 9e-3. Small codes: not one bad set."""
+    """Uses 1.5 learners per agent; unvetted codes reach errors of 9e-3. Small codes must not have a single bad set."""
     num_learners = math.ceil(1.5 * num_agents)
     spare = num_learners - num_agents
     code = make_code(name, num_agents, num_learners, tolerance=spare)
@@ -207,17 +209,17 @@ def test_real_codes_are_well_conditioned_with_all_spares_lost(name, num_agents):
     accepted = recoverable_sets(code, arrived)
     assert accepted.all() if enumerable else accepted.mean() > 0.9
     updates = draw_updates(num_agents, 4, seed=3)
-    messages = encode(code.matrix, updates)
+    results = encode(code.matrix, updates)
     worst = condition(code.matrix, arrived[accepted]).argsort()[-40:]
     errors = []
     for mask in arrived[accepted][worst]:
         learners = np.flatnonzero(mask)
-        errors.append(relative_error(decode(code, learners.tolist(), messages[learners]).updates, updates))
+        errors.append(relative_error(decode(code, learners.tolist(), results[learners]).updates, updates))
     assert max(errors) < 2e-3
 
 
-def test_rank_alone_would_accept_what_condition_refuses():
-    """The authors' Vandermonde code: full rank, and yet useless in float32."""
+def test_the_condition_test_rejects_a_full_rank_set():
+    """The authors' Vandermonde code has full rank but is useless in float32."""
     code = vandermonde(10, 15)
     mask = np.arange(15) < 10
     assert np.linalg.matrix_rank(code.matrix[mask]) == 10
@@ -226,7 +228,7 @@ def test_rank_alone_would_accept_what_condition_refuses():
 
 
 @pytest.mark.parametrize(("weakest", "accepted"), [(1 / 5_000, True), (1 / 20_000, False)])
-def test_the_limit_lies_at_ten_thousand(weakest, accepted):
+def test_the_condition_limit_is_ten_thousand(weakest, accepted):
     code = Code("weak", np.array([[1.0, 0.0], [0.0, weakest]]), 0)
     assert recoverable(code, np.array([True, True])) is accepted
 
@@ -238,7 +240,7 @@ def test_condition_is_the_ratio_of_singular_values():
 
 
 @pytest.mark.parametrize("name", ["uncoded", "replication", "systematic", "ldpc"])
-def test_plain_answers_are_taken_bit_for_bit(name):
+def test_plain_results_are_copied_bit_for_bit(name):
     code = make_code(name, 8, 15)
     updates = draw_updates(8, 1000, seed=4) * np.float32(1e-3)
     learners = np.flatnonzero(code.loads == 1)
@@ -247,7 +249,7 @@ def test_plain_answers_are_taken_bit_for_bit(name):
 
 
 def test_peeling_and_least_squares_by_hand():
-    """u0 alone, u0 + u1, u1 + u2 peel; u0 + u1, u1 + u2, u0 + u2 do not and are solved."""
+    """u0, u0 + u1, u1 + u2 can be peeled; u0 + u1, u1 + u2, u0 + u2 need least squares."""
     chain = Code("chain", np.array([[1.0, 0, 0], [1, 1, 0], [0, 1, 1]]), 0)
     ring = Code("ring", np.array([[1.0, 1, 0], [0, 1, 1], [1, 0, 1]]), 0)
     everyone = np.ones((1, 3), bool)
@@ -258,16 +260,16 @@ def test_peeling_and_least_squares_by_hand():
     np.testing.assert_allclose(decode(ring, [2, 0, 1], np.array([[5.0], [3.0], [6.0]], np.float32)).updates, updates, rtol=1e-6)
 
 
-def test_residual_tells_when_learners_disagree():
+def test_the_residual_shows_that_learners_disagree():
     code = make_code("mds", 3, 5)
     updates = draw_updates(3, 50, seed=5)
-    messages = encode(code.matrix, updates)
-    assert decode(code, range(5), messages).residual < 1e-6
-    messages[2] += 0.1
-    assert decode(code, range(5), messages).residual > 1e-3
+    results = encode(code.matrix, updates)
+    assert decode(code, range(5), results).residual < 1e-6
+    results[2] += 0.1
+    assert decode(code, range(5), results).residual > 1e-3
 
 
-def test_a_learner_encodes_with_its_own_updates_only():
+def test_a_learner_needs_only_its_own_updates_to_encode():
     code = make_code("cyclic", 8, 15, tolerance=2)
     updates = draw_updates(8, 20, seed=6)
     whole = encode(code.matrix, updates)
@@ -276,14 +278,14 @@ def test_a_learner_encodes_with_its_own_updates_only():
         np.testing.assert_array_equal(encode(row[None, mine], updates[mine])[0], whole[learner])
 
 
-def test_long_updates_are_decoded_across_chunks():
+def test_long_updates_are_decoded_in_chunks():
     code = make_code("cyclic", 3, 5)
     updates = draw_updates(3, 2 * codes._CHUNK + 17, seed=7)
     decoded = decode(code, [4, 1, 2], encode(code.matrix[[4, 1, 2]], updates))
     assert relative_error(decoded.updates, updates) < 1e-5
 
 
-def test_codes_are_the_same_each_time_and_differ_by_seed():
+def test_codes_are_deterministic_and_depend_on_the_seed():
     again = make_code.__wrapped__("mds", 3, 5)
     np.testing.assert_array_equal(again.matrix, make_code("mds", 3, 5).matrix)
     assert (make_code("mds", 3, 5, seed=1).matrix != again.matrix).any()
@@ -308,29 +310,29 @@ def test_cyclic_does_the_least_work_for_its_tolerance(bound):
         (("replication", 3, 5, 0, 1), "replication survives any 0 losses"),
     ],
 )
-def test_bad_wishes_are_explained(arguments, message):
+def test_invalid_arguments_raise_a_usage_error(arguments, message):
     with pytest.raises(UsageError, match=message):
         make_code(*arguments)
 
 
 @pytest.mark.parametrize("name", [name for name in CODES if name != "uncoded"])
-def test_squares_of_any_size_never_become_negative(name):
-    """Squared gradients of 0 or 1e-24 where another agent's are 1: from every set they come back as they were, or as 0."""
+def test_decoded_squares_are_never_negative(name):
+    """Squared gradients from 0 to 1e-24 beside another agent's 1 decode to the same value or to 0, from every set."""
     rng = np.random.default_rng(0)
     values = (10.0 ** rng.uniform(-24, 0, (4, 2000)) * (rng.random((4, 2000)) < 0.7)).astype(np.float32)
     code = make_code(name, 4, 7)
-    messages = encode(code.matrix, codes.fold(values), np.float64)
+    results = encode(code.matrix, codes.signed_sqrt(values), np.float64)
     for arrived in every_set(7)[recoverable_sets(code, every_set(7))]:
         learners = np.flatnonzero(arrived).tolist()
-        found = decode(code, learners, messages[learners])
-        back = codes.unfold(found.updates)
+        found = decode(code, learners, results[learners])
+        back = codes.signed_square(found.updates)
         assert back.min() >= 0
         np.testing.assert_array_equal(back[values == 0], 0)
         np.testing.assert_array_equal(back[values > 1e-6], values[values > 1e-6])
         assert found.error.max() < 1e-10
 
 
-def test_the_error_to_expect_is_the_error_that_comes():
+def test_the_expected_error_matches_the_actual_error():
     code, updates = make_code("mds", 8, 15), draw_updates(8, 4000, seed=3)
     arrived = list(range(8))
     found = decode(code, arrived, encode(code.matrix[arrived], updates))

@@ -1,4 +1,4 @@
-"""Whole runs whose updates learners compute; here the learners are threads, so that a run takes seconds."""
+"""Complete distributed runs with learners as threads, so that a run takes seconds."""
 
 from contextlib import nullcontext
 from functools import cache
@@ -20,7 +20,7 @@ from counterpoint.training import learners as distributed
 from counterpoint.training import train as experiment
 from counterpoint.training.loop import compiled_pieces, stepped
 from counterpoint.training.program import Prepared, prepare
-from fake_learners import Died, Threads
+from fake_learners import Crashed, ThreadTransport
 from tiny import TINY
 
 OWN: dict[str, Any] = {"scenario": "simple_spread", "scenario_args": ("N=2",), "num_episodes": 48, "learners": 3}
@@ -28,18 +28,18 @@ OWN: dict[str, Any] = {"scenario": "simple_spread", "scenario_args": ("N=2",), "
 
 @cache
 def compute() -> Any:
-    """The learners' program, compiled once for the session."""
+    """Returns the learners' program, compiled once per session."""
     program = prepare(configs.override(configs.Config(), **(TINY | OWN))).program
     return learners.compiled(distributed.work_of(program.algo, program.memory, 0.0))
 
 
 @pytest.fixture
 def threads(monkeypatch):
-    """Learners as threads; returns the list of transports, and takes their mischief from its first entry."""
-    made: list[Any] = [lambda learner, order: None]
+    """Replaces Ray by threads; returns a list whose first entry injects faults and whose others are the transports."""
+    made: list[Any] = [lambda learner, request: None]
 
     def transport(work, num_learners, address):
-        made.append(Threads(work, compute(), made[0]))
+        made.append(ThreadTransport(work, compute(), made[0]))
         return made[-1]
 
     program = compute()
@@ -63,18 +63,18 @@ def assert_same_policy(one: Run, other: Run) -> None:
         np.testing.assert_array_equal(tensor, b[name], err_msg=name)
 
 
-def test_a_run_is_the_same_whatever_becomes_of_its_learners(threads, tmp_path):
+def test_crashed_and_late_learners_do_not_change_a_run(threads, tmp_path):
     calm = train(tmp_path, "calm", code="uncoded")
-    dead: set[tuple[int, int]] = set()
+    crashed: set[tuple[int, int]] = set()
 
-    def mischief(learner, order):
-        if learner == order.update % 3 and (learner, order.update) not in dead:
-            dead.add((learner, order.update))
-            raise Died
+    def inject(learner, request):
+        if learner == request.update % 3 and (learner, request.update) not in crashed:
+            crashed.add((learner, request.update))
+            raise Crashed
 
-    threads[0] = mischief
+    threads[0] = inject
     stormy = train(tmp_path, "stormy", code="backup", straggle="k=1,delay=0.02")
-    assert len(dead) >= 5
+    assert len(crashed) >= 5
     assert_same_policy(calm, stormy)
     columns = [name for name in calm.rows()[0] if name not in ("seconds", "steps_per_second")]
     for one, other in zip(calm.rows(), stormy.rows(), strict=True):
@@ -85,8 +85,8 @@ def test_a_run_is_the_same_whatever_becomes_of_its_learners(threads, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_is_the_run_of_the_algorithm_without_learners(threads, tmp_path, monkeypatch):
-    """To rounding: a learner's program packs what it returns, and XLA may fuse that with the last steps of the update."""
+def test_a_distributed_run_matches_the_run_without_learners(threads, tmp_path, monkeypatch):
+    """They match up to rounding, because XLA may fuse a learner's packing with the last steps of the update."""
     run = train(tmp_path, "run", code="stream:2")
     config = configs.from_dict(run.config)
     program = prepare(config).program
@@ -94,8 +94,8 @@ def test_it_is_the_run_of_the_algorithm_without_learners(threads, tmp_path, monk
 
     def update(agents, batch, key):
         rows = [one(agents, batch, jnp.int32(i), key) for i in range(2)]
-        agents, figures = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-        return agents, figures | {DECODE_ERROR: jnp.zeros(2)}
+        agents, metrics = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+        return agents, metrics | {DECODE_ERROR: jnp.zeros(2)}
 
     engine = stepped(program, compiled_pieces(program)._replace(update=update))
     monkeypatch.setattr(experiment, "open_engine", lambda *settings: nullcontext(engine))
@@ -105,18 +105,18 @@ def test_it_is_the_run_of_the_algorithm_without_learners(threads, tmp_path, monk
         np.testing.assert_allclose(tensor, tensors(central)[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_without_learners_it_saves_and_goes_on_exactly(threads, tmp_path):
+def test_a_run_without_learners_left_saves_and_resumes_exactly(threads, tmp_path):
     whole = train(tmp_path, "whole")
 
-    def mischief(learner, order):
-        if order.update >= 3:
+    def inject(learner, request):
+        if request.update >= 3:
             threads[-1].refuse_to_start = True
-            raise Died
+            raise Crashed
 
-    threads[0] = mischief
-    with pytest.raises(experiment.TooFewLearners, match=r"only 0 of 3 learners live.*resume .*/cut$"):
+    threads[0] = inject
+    with pytest.raises(experiment.TooFewLearners, match=r"only 0 of 3 learners are alive.*resume .*/cut$"):
         train(tmp_path, "cut", patience=1.0)
-    threads[0] = lambda learner, order: None
+    threads[0] = lambda learner, request: None
     resumed = experiment.resume(tmp_path / "cut")
     assert_same_policy(whole, resumed)
     updates = [int(line.split(",")[0]) for line in (tmp_path / "cut" / "learners.csv").read_text().splitlines()[1:]]
@@ -132,13 +132,13 @@ def test_without_learners_it_saves_and_goes_on_exactly(threads, tmp_path):
         ({"code": "ldcp"}, "unknown scheme 'ldcp'"),
     ],
 )
-def test_what_cannot_be_distributed_is_refused_before_a_folder_is_made(settings, message, tmp_path):
+def test_settings_that_cannot_be_distributed_are_refused_before_a_folder_is_created(settings, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         train(tmp_path, "never", **settings)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_ray_is_said_in_a_sentence(monkeypatch, tmp_path):
+def test_missing_ray_raises_a_usage_error(monkeypatch, tmp_path):
     monkeypatch.setattr(distributed.ray_transport.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'counterpoint\[ray\]'"):
         train(tmp_path, "never")

@@ -1,4 +1,4 @@
-"""The process that commands real learners is killed, and asked to stop, in mid-run; whoever resumes ends at the same bits."""
+"""The controller of real learners is killed and terminated during a run; the resumed run ends with the same bits."""
 
 import signal
 from pathlib import Path
@@ -11,7 +11,7 @@ OWN: dict[str, Any] = {"scenario": "simple_spread", "scenario_args": "N=2", "num
 
 
 @pytest.mark.slow
-def test_a_controller_killed_and_stopped_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_killed_and_terminated_controller_resumes_to_the_same_bits(tmp_path: Path) -> None:
     words = tiny_words(**OWN, save_dir=tmp_path)
     code, output = finish(spawn("train", *words, "--exp-name", "calm"))
     assert code == 0, output

@@ -1,4 +1,4 @@
-"""The planner: delays in words, recordings of real runs, and a recommendation."""
+"""The planner: parsed delays, recordings of real runs and recommendations."""
 
 import math
 import sys
@@ -8,16 +8,19 @@ import pytest
 
 from counterpoint.cli import main
 from counterpoint.coded import planner
-from counterpoint.coded.planner import (
-    COLUMNS,
-    compare,
+from counterpoint.coded.delays import (
+    Crashes,
+    Mixed,
+    Pauses,
+    Recorded,
+    SlowMachines,
+    Stragglers,
     delay_model,
     delay_models,
-    possible_schemes,
-    read_recording,
-    recording_of,
 )
-from counterpoint.coded.simulator import SCHEMES, Crashes, Mixed, Pauses, Recorded, SlowMachines, Stragglers, recommend
+from counterpoint.coded.planner import COLUMNS, compare, read_recording, recording_of
+from counterpoint.coded.schemes import SCHEMES, possible_schemes
+from counterpoint.coded.simulator import recommend
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.tables import write_csv
 
@@ -36,7 +39,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return 0
 
 
-def test_delays_in_words():
+def test_delays_are_parsed():
     assert delay_model("k=2,delay=0.25") == Stragglers(2, 0.25)
     assert delay_models("pauses=0.1, pause=2,slow=3,factor=8,crash=0.5,recovery=inf") == (
         Pauses(0.1, 2.0),
@@ -50,19 +53,19 @@ def test_delays_in_words():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lateness=3", "cannot read 'lateness=3'.* such as k=2,delay=0.25"),
-        ("k", "cannot read 'k'"),
+        ("lateness=3", "cannot parse 'lateness=3'.* such as k=2,delay=0.25"),
+        ("k", "cannot parse 'k'"),
         ("k=two", "k in the delays 'k=two' must be a whole number, not 'two'"),
         ("k=-1", "count of Stragglers must be at least 0"),
     ],
 )
-def test_other_words_are_refused(text, message):
+def test_invalid_delays_raise_a_usage_error(text, message):
     with pytest.raises(UsageError, match=message):
         delay_model(text)
 
 
-def test_a_recording_becomes_delays_pace_and_overhead():
-    """Learner 1 waits a second in update 7 and needs twice the time in update 9; learner 2 is stopped, then lost."""
+def test_a_recording_yields_delays_paces_and_overhead():
+    """Learner 1 waits a second in update 7 and takes twice as long in update 9; learner 2 is stopped, then lost."""
     rows = [
         *(row(7, 0, "0", 0.0, 0.1), row(7, 1, "1", 1.0, 0.1), row(7, 2, "2+0", 0.5, 0.0, "stopped")),
         *(row(9, 0, "0+1", 0.0, 0.2), row(9, 1, "1", 0.0, 0.2, "unused"), row(9, 2, "2", 0.0, 3.0, "lost")),
@@ -79,13 +82,13 @@ def test_a_recording_is_read_from_a_run_or_its_file(tmp_path):
     write_csv(tmp_path / "learners.csv", COLUMNS, [list(line.values()) for line in rows])
     assert read_recording(tmp_path).unit == read_recording(tmp_path / "learners.csv").unit == pytest.approx(0.05)
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match="no timeline of learners"):
+    with pytest.raises(UsageError, match="not a timeline of learners"):
         read_recording(tmp_path / "other.csv")
     with pytest.raises(UsageError, match="name a distributed run"):
         read_recording(tmp_path / "nothing.csv")
 
 
-def test_only_what_the_learners_can_carry_is_compared():
+def test_only_schemes_that_the_learners_can_run_are_compared():
     assert possible_schemes(8, 15) == SCHEMES
     assert possible_schemes(8, 5) == ("stream:3", "backup", "hedge:1.5")
     assert "cyclic:2" not in possible_schemes(8, 9)
@@ -95,16 +98,16 @@ def test_only_what_the_learners_can_carry_is_compared():
     assert "uncoded" in said[0]
 
 
-def test_what_is_recommended_depends_on_what_goes_wrong():
-    def best(words: str) -> str:
-        return recommend(compare(8, 15, delay_model(words), 0.05, 0.0, 1, trials=300)).scheme
+def test_the_recommendation_depends_on_the_delays():
+    def best(delays: str) -> str:
+        return recommend(compare(8, 15, delay_model(delays), 0.05, 0.0, 1, trials=300)).scheme
 
     assert best("") == "uncoded"
     assert best("slow=6,factor=20") == "fastest_first"
     assert best("k=2,delay=0.25") in ("backup", "stream:3")
 
 
-def test_the_command_prints_a_table_draws_and_recommends(monkeypatch, capsys, tmp_path):
+def test_the_command_prints_a_table_draws_a_figure_and_recommends_a_scheme(monkeypatch, capsys, tmp_path):
     figure = tmp_path / "plan.svg"
     words = ("plan", "--agents", "4", "--learners", "7", "--delays", "k=1,delay=1", "--trials", "200", "--out", str(figure))
     assert command(monkeypatch, *words) == 0
@@ -125,12 +128,12 @@ def test_the_command_prints_a_table_draws_and_recommends(monkeypatch, capsys, tm
         (("--out", "plan.doc", "--agents", "2"), "must end in"),
     ],
 )
-def test_bad_wishes_get_a_sentence(words, message, monkeypatch, capsys, tmp_path):
+def test_invalid_arguments_exit_with_a_message(words, message, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert command(monkeypatch, "plan", *words) == 2
     assert message in capsys.readouterr().err
 
 
-def test_the_largest_cluster_takes_few_trials():
+def test_large_clusters_use_fewer_trials():
     assert planner.usual_trials(8, 15) == 2000
     assert planner.usual_trials(1000, 2000) == 100

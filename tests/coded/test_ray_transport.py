@@ -1,4 +1,4 @@
-"""Learners as processes, with Ray: one session for the module, because starting it takes seconds."""
+"""Learners as Ray processes; all tests share one Ray session, because starting it takes seconds."""
 
 import os
 import signal
@@ -10,10 +10,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from test_engine import UPDATES, assert_same_bits, case, relative_errors
+from test_controller import UPDATES, assert_same_bits, case, relative_errors
 
 from counterpoint.coded import ray_transport
-from counterpoint.coded.controller import Controller, Distribution
+from counterpoint.coded.controller import Controller
+from counterpoint.coded.settings import Distribution
 from counterpoint.core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -34,8 +35,8 @@ def controller(code: str, **settings) -> tuple[Controller, ray_transport.RayTran
     return Controller(about.algo, about.work, Distribution(learners=4, code=code, **settings), transport), transport
 
 
-def test_processes_give_the_bits_of_the_central_run_though_they_are_killed():
-    """kill -9 of three of four learners while they work, one in each update; whoever is left computes."""
+def test_killed_processes_do_not_change_the_bits_of_the_run():
+    """Kills three of four learners with SIGKILL while they work, one in each update; the others take over."""
     update, transport = controller("backup", pad=0.2)
     processes, agents, found = transport.processes, case().agents, []
     for n in range(UPDATES):
@@ -48,13 +49,13 @@ def test_processes_give_the_bits_of_the_central_run_though_they_are_killed():
     deadline = time.monotonic() + 60
     while len(update._alive) < 4 and time.monotonic() < deadline:
         for event in transport.poll(0.5):
-            update._notice(event, None)
-    assert len(update._alive) == 4, "all are replaced"
+            update._handle(event, None)
+    assert len(update._alive) == 4, "every killed learner is replaced"
     assert not set(transport.processes.values()) & set(list(processes.values())[:UPDATES])
     update.close()
 
 
-def test_sums_travel():
+def test_sums_are_sent_and_decoded():
     update, _ = controller("mds")
     agents, _ = update(case().agents, case().batches[0], case().keys[0])
     assert relative_errors(agents, case().central[0], case().agents).max() < 1e-6
@@ -63,8 +64,8 @@ def test_sums_travel():
     update.close()
 
 
-def test_ray_listens_to_this_machine_only(ray):
-    """No port of this session answers at another address of the machine."""
+def test_ray_listens_on_localhost_only(ray):
+    """No port of this session is open on another address of the machine."""
     ports = {int(ray.get_runtime_context().gcs_address.rpartition(":")[2])}
     ports |= {node["NodeManagerPort"] for node in ray.nodes()} | {node["ObjectManagerPort"] for node in ray.nodes()}
     words = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
@@ -76,13 +77,13 @@ def test_ray_listens_to_this_machine_only(ray):
         pass
 
 
-def test_an_address_without_a_cluster_is_refused(ray, monkeypatch):
+def test_an_address_without_a_cluster_raises_a_usage_error(ray, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
     def fail(**settings):
         raise ConnectionError("Could not find any running Ray instance.\nmore words")
 
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(UsageError, match=r"no Ray cluster at --ray-address 10.0.0.1:6379 \(Could not find any running"):
+    with pytest.raises(UsageError, match=r"no Ray cluster found at --ray-address 10.0.0.1:6379 \(Could not find any running"):
         ray_transport.connect("10.0.0.1:6379", 1, 0)
     assert np.isfinite(ray_transport.FETCH_LIMIT)

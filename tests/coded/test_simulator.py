@@ -1,3 +1,5 @@
+"""The simulator: known tables, hand-computed trials and properties of all schemes."""
+
 import math
 
 import numpy as np
@@ -7,21 +9,19 @@ from hypothesis import strategies as st
 
 from counterpoint.coded import simulator
 from counterpoint.coded.codes import make_code, recoverable_sets
-from counterpoint.coded.simulator import (
-    SCHEMES,
+from counterpoint.coded.delays import (
     Crashes,
     Mixed,
     Pareto,
     Pauses,
-    Prediction,
     Recorded,
     ShiftedExponential,
     SlowMachines,
     Stragglers,
-    predict,
-    queues,
-    recommend,
+    availability,
 )
+from counterpoint.coded.schemes import SCHEMES, queues
+from counterpoint.coded.simulator import Prediction, predict, recommend
 from counterpoint.core.errors import UsageError
 
 COLUMNS = {
@@ -35,7 +35,7 @@ COLUMNS = {
 """Delay model, overhead and dispatch in agent updates: 8 agents, 15 learners."""
 
 KNOWN_MEANS = {
-    "uncoded": (1.16, 21.8, 25.9, 2.36, None, 3.67),  # the Pareto mean of one copy is a matter of luck
+    "uncoded": (1.16, 21.8, 25.9, 2.36, None, 3.67),  # the Pareto mean of a single copy is too noisy
     "replication": (1.16, 6.88, 20.7, 1.83, None, 1.74),
     "mds": (8.21, 8.21, 8.21, 10.9, 13.3, 9.29),
     "ldpc": (None, 4.24, 15.0, 2.36, 4.72, 2.04),
@@ -44,10 +44,10 @@ KNOWN_MEANS = {
     "backup": (1.16, 1.37, 1.88, 1.79, 2.24, 1.40),
     "hedge:1.5": (1.16, 2.33, 2.60, 2.25, 2.97, 1.79),
 }
-"""An earlier simulation of a few hundred trials."""
+"""Means from an earlier simulation with a few hundred trials."""
 
 RARE_WAITS = {("replication", "k=2"), ("ldpc", "k=2"), ("ldpc", "k=5"), ("cyclic:2", "k=5"), ("stream:3", "k=5")}
-"""Means made by some waits of 25: a few hundred trials know them to a tenth only."""
+"""Means dominated by rare waits of 25; a few hundred trials estimate them only to 10 %."""
 
 BARS = {
     (0.25, (0, 1, 2)): {
@@ -84,7 +84,7 @@ def recorded(*iterations: tuple[list[float], list[float]]) -> Recorded:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_means_agree_with_the_known_table(column):
+def test_means_match_the_known_table(column):
     model, overhead, dispatch = COLUMNS[column]
     found = by_scheme(8, 15, model, 1.0, overhead, schemes=tuple(KNOWN_MEANS), trials=2000, dispatch=dispatch)
     index = list(COLUMNS).index(column)
@@ -94,8 +94,8 @@ def test_means_agree_with_the_known_table(column):
             assert found[scheme].mean == pytest.approx(means[index], rel=tolerance), scheme
 
 
-def test_rare_waits_have_the_mean_that_counting_gives():
-    """Undecodable losses of 2 and of 5 among 15, times a wait of 25, plus one round."""
+def test_means_with_rare_waits_match_counting():
+    """The mean is one round plus 25 times the share of undecodable losses of 2 and of 5 among 15."""
     two = by_scheme(8, 15, Stragglers(2, 25.0), schemes=("uncoded", "replication"), trials=20_000)
     assert two["uncoded"].mean == pytest.approx(1 + 25 * (1 - math.comb(7, 2) / math.comb(15, 2)), rel=0.02)
     assert two["replication"].mean == pytest.approx(1 + 25 * 0.2, rel=0.04)
@@ -103,18 +103,18 @@ def test_rare_waits_have_the_mean_that_counting_gives():
     assert five["replication"].mean == pytest.approx(1 + 25 * 0.776, rel=0.02)
 
 
-def test_work_started_agrees_with_the_known_figures():
-    """Two of 15 learners too late to begin."""
+def test_updates_started_match_known_values():
+    """Two of 15 learners start too late to contribute."""
     found = by_scheme(8, 15, Stragglers(2, 25.0), 1.0, 0.06, schemes=tuple(KNOWN_MEANS), trials=1000, dispatch=0.0125)
     known = {"uncoded": 8, "replication": 13, "mds": 104, "ldpc": 23, "cyclic:2": 21, "backup": 22, "hedge:1.5": 9}
     for scheme, updates in known.items():
         assert found[scheme].updates == pytest.approx(updates, rel=0.12), scheme
 
 
-def test_the_papers_bars_follow_from_two_numbers():
-    """Time per update and overhead read off two bars of each world; the other bars within 4 % in the mean.
+def test_two_costs_predict_the_papers_times():
+    """Time per update and overhead come from two bars of each environment; the other bars match within 4 % on average.
 
-    Most of the error is replication's, whose bars without stragglers lie 10 % above uncoded for no reason of the scheme.
+    Replication causes most of the error: its bars without stragglers lie 10 % above uncoded, which the scheme does not explain.
     """
     errors = {}
     for (delay, counts), bars in BARS.items():
@@ -130,8 +130,8 @@ def test_the_papers_bars_follow_from_two_numbers():
     assert np.mean([error for key, error in errors.items() if key[-1] != "replication"]) < 0.025
 
 
-def test_stages_by_hand():
-    """Two agents, three learners at paces 1, 10 and 1: who finishes what, and when."""
+def test_all_schemes_match_a_hand_computed_trial():
+    """Two agents and three learners at paces 1, 10 and 1."""
     model = recorded(([0.0, 0.0, 0.5], [1.0, 10.0, 1.0]))
     found = by_scheme(
         2,
@@ -146,10 +146,10 @@ def test_stages_by_hand():
     expected = {
         "uncoded": (20.25, 2),  # agent 1 on the slow learner
         "replication": (20.25, 3),  # the third learner repeats agent 0
-        "mds": (4.75, 5),  # both updates twice on the quick ones: 4 and 4.5; the slow learner has begun one
+        "mds": (4.75, 5),  # the fast learners finish both updates at 4 and 4.5; the slow learner has started one
         "stream:2": (4.25, 5),  # the first learner's second update is agent 1
-        "backup": (4.25, 5),  # free at 2 and at 2.5, both copy agent 1, still unfinished
-        "hedge:1.5": (5.25, 3),  # at 3 agent 1 is copied by the one who answered at 2
+        "backup": (4.25, 5),  # both fast learners, free at 2 and 2.5, copy the unfinished agent 1
+        "hedge:1.5": (5.25, 3),  # at 3, the learner that finished at 2 copies agent 1
         "hedge:3": (8.25, 3),
     }
     for scheme, (time, updates) in expected.items():
@@ -160,18 +160,18 @@ def test_stages_by_hand():
     assert found["hedge:1.5"].bytes_moved == (2 * 2 + 2) * 100
 
 
-def test_pauses_hold_work_up_once():
-    """One learner, pause from 1.5 to 4.5: updates end at 1, 5 and 6 whichever way they are handed out."""
-    timeline = simulator._timeline(1, 1, pause_at=1.5, pause_for=3.0)
-    assert [float(timeline.finish(np.asarray(work))[0, 0]) for work in (1.0, 2.0, 3.0)] == [1.0, 5.0, 6.0]
-    assert [float(timeline.done(np.asarray(time))[0, 0]) for time in (1.0, 3.0, 5.0)] == [1.0, 1.5, 2.0]
-    assert simulator._hand_out(timeline, 3, 1.0, 0.0).time[0] == 6.0
-    assert simulator._stream(timeline, 3, 1.0, 3).time[0] == 6.0
-    late = simulator._timeline(1, 1, start=2.0, pause_at=1.5, pause_for=3.0)
+def test_a_pause_delays_work_once():
+    """One learner, pause from 1.5 to 4.5: updates end at 1, 5 and 6 under every scheme."""
+    available = availability(1, 1, pause_at=1.5, pause_for=3.0)
+    assert [float(available.finish(np.asarray(work))[0, 0]) for work in (1.0, 2.0, 3.0)] == [1.0, 5.0, 6.0]
+    assert [float(available.done(np.asarray(time))[0, 0]) for time in (1.0, 3.0, 5.0)] == [1.0, 1.5, 2.0]
+    assert simulator._assign(available, 3, 1.0, 0.0).time[0] == 6.0
+    assert simulator._stream(available, 3, 1.0, 3).time[0] == 6.0
+    late = availability(1, 1, start=2.0, pause_at=1.5, pause_for=3.0)
     assert float(late.finish(np.asarray(1.0))[0, 0]) == 5.5
 
 
-def test_pauses_come_at_their_rate():
+def test_pauses_occur_at_their_rate():
     found = by_scheme(1, 1, Pauses(rate=0.5, duration=10.0), schemes=("uncoded",), trials=20_000)
     assert found["uncoded"].mean == pytest.approx(1 + 10 * (1 - math.exp(-0.5)), rel=0.02)
 
@@ -185,7 +185,7 @@ def test_iterations_that_never_end_are_counted():
 
 
 def test_fastest_first_avoids_machines_that_are_always_slow():
-    """Learners 0, 7 and 8 are slow, among them both copies of agent 0; the first trial must find that out."""
+    """Learners 0, 7 and 8 are slow, including both copies of agent 0; the first trial has to discover this."""
     pace = np.where(np.isin(np.arange(15), (0, 7, 8)), 20.0, 1.0)
     model = Recorded(np.zeros((1, 15)), pace[None])
     found = by_scheme(8, 15, model, schemes=(*SCHEMES, "backup+fastest_first"), trials=100)
@@ -202,10 +202,10 @@ def test_slow_machines_are_always_the_same():
     assert sorted(pace[0]) == [1.0] * 12 + [20.0] * 3
 
 
-def test_recordings_are_replayed_round_and_round():
+def test_recordings_are_replayed_in_a_loop():
     model = recorded(([0.0, 0.0], [1.0, 1.0]), ([0.0, 3.0], [1.0, 1.0]), ([0.0, 0.0], [5.0, 1.0]))
-    timeline = model.sample(np.random.default_rng(0), 4, 2)
-    np.testing.assert_array_equal(timeline.finish(np.asarray(1.0)), [[1, 1], [1, 4], [5, 1], [1, 1]])
+    available = model.sample(np.random.default_rng(0), 4, 2)
+    np.testing.assert_array_equal(available.finish(np.asarray(1.0)), [[1, 1], [1, 4], [5, 1], [1, 1]])
     assert predict(2, 2, model, schemes=("uncoded",), trials=3)[0].mean == pytest.approx((1 + 4 + 5) / 3)
     assert model.sample(np.random.default_rng(0), 2, 5).start.shape == (2, 5)
 
@@ -223,16 +223,16 @@ def test_one_round_of_streaming_is_replication(num_agents, spare, seed):
 
 
 @given(scale=st.floats(0, 3), late=st.integers(0, 15), seed=st.integers(0, 2**32 - 1))
-def test_streaming_a_codes_assignment_is_never_later_than_the_code(scale, late, seed):
-    """When a code decodes, every agent is on some learner that has finished: its stream had sent the update before."""
+def test_streaming_is_never_slower_than_a_code_with_the_same_assignment(scale, late, seed):
+    """When a code decodes, a finished learner has computed each agent, so a stream has returned its update earlier."""
     model = Mixed((ShiftedExponential(scale), Stragglers(late, 25.0)))
-    timeline = model.sample(np.random.default_rng(seed), 20, 15)
+    available = model.sample(np.random.default_rng(seed), 20, 15)
     for name in ("ldpc", "cyclic", "replication"):
         code = make_code(name, 8, 15)
-        outcome = simulator._coded(code, timeline, 1.0)
+        costs = simulator._coded(code, available, 1.0)
         done = np.cumsum(code.matrix != 0, axis=1)
-        finish = np.where(code.matrix != 0, timeline.finish(done.T[:, None, :]).transpose(1, 2, 0), np.inf)
-        assert (finish.min(axis=1).max(axis=1) <= outcome.time + 1e-9).all()
+        finish = np.where(code.matrix != 0, available.finish(done.T[:, None, :]).transpose(1, 2, 0), np.inf)
+        assert (finish.min(axis=1).max(axis=1) <= costs.time + 1e-9).all()
 
 
 @given(
@@ -249,7 +249,7 @@ def test_queues_spread_agents_evenly(num_agents, num_learners, length):
 
 
 @pytest.mark.parametrize("size", [(5, 9, 2), (8, 15, 2), (8, 15, 7), (10, 15, 5), (6, 18, 2)], ids=str)
-def test_matching_on_the_circle_decides_as_condition_does(size):
+def test_matching_on_the_circle_agrees_with_the_condition_number(size):
     num_agents, num_learners, tolerance = size
     code = make_code("cyclic", num_agents, num_learners, tolerance=tolerance)
     rng = np.random.default_rng(0)
@@ -260,15 +260,15 @@ def test_matching_on_the_circle_decides_as_condition_does(size):
     assert (exact != matched).mean() < 2e-3
 
 
-def test_the_answers_waited_for_are_just_enough():
-    """One answer fewer than the bisection found never suffices."""
-    timeline = Pareto(1.5).sample(np.random.default_rng(0), 300, 15)
+def test_the_number_of_results_is_minimal():
+    """One result fewer than the bisection found never suffices."""
+    available = Pareto(1.5).sample(np.random.default_rng(0), 300, 15)
     for name in ("ldpc", "cyclic", "random_sparse"):
         code = make_code(name, 8, 15)
-        outcome = simulator._coded(code, timeline, 1.0)
-        finish = timeline.finish(code.loads)
-        assert recoverable_sets(code, finish <= outcome.time[:, None]).all()
-        assert not recoverable_sets(code, finish < outcome.time[:, None]).any()
+        costs = simulator._coded(code, available, 1.0)
+        finish = available.finish(code.loads)
+        assert recoverable_sets(code, finish <= costs.time[:, None]).all()
+        assert not recoverable_sets(code, finish < costs.time[:, None]).any()
 
 
 def test_a_thousand_agents_on_two_thousand_learners():
@@ -279,7 +279,7 @@ def test_a_thousand_agents_on_two_thousand_learners():
     assert found["uncoded"].bytes_moved == (1000 * 1000 + 1000) * 1000
 
 
-def test_schemes_meet_the_same_luck():
+def test_all_schemes_share_the_same_samples():
     first, again = (by_scheme(8, 15, Pareto(1.5), trials=50, seed=3) for _ in range(2))
     alone = by_scheme(8, 15, Pareto(1.5), schemes=("backup",), trials=50, seed=3)
     assert first == again
@@ -292,7 +292,7 @@ def test_fewer_learners_than_agents_work_through_queues():
     assert [prediction.mean for prediction in found.values()] == [3.0, 3.0, 3.0]
 
 
-def test_recommendation_is_quick_finishes_and_wastes_nothing():
+def test_the_recommendation_is_fast_finishes_and_wastes_nothing():
     def prediction(scheme: str, mean: float, updates: float, unfinished: float = 0.0) -> Prediction:
         return Prediction(scheme, mean, mean, updates, 0.0, unfinished)
 
@@ -310,9 +310,9 @@ def test_recommendation_is_quick_finishes_and_wastes_nothing():
     [
         (lambda: predict(8, 15, Pareto(), schemes=("mdss",)), "unknown scheme 'mdss'"),
         (lambda: predict(8, 15, Pareto(), schemes=("backup+slow",)), "unknown suffix 'slow'"),
-        (lambda: predict(8, 15, Pareto(), schemes=("stream:x",)), "cannot read scheme 'stream:x'"),
-        (lambda: predict(8, 15, Pareto(), schemes=("stream:0",)), "cannot read scheme 'stream:0'"),
-        (lambda: predict(8, 15, Pareto(), schemes=("mds:2",)), "cannot read scheme 'mds:2'"),
+        (lambda: predict(8, 15, Pareto(), schemes=("stream:x",)), "cannot parse scheme 'stream:x'"),
+        (lambda: predict(8, 15, Pareto(), schemes=("stream:0",)), "cannot parse scheme 'stream:0'"),
+        (lambda: predict(8, 15, Pareto(), schemes=("mds:2",)), "cannot parse scheme 'mds:2'"),
         (lambda: predict(8, 5, Pareto(), schemes=("mds",)), "at least 8 learners"),
         (lambda: predict(0, 5, Pareto()), "num_agents must be at least 1"),
         (lambda: predict(3, 5, Pareto(), unit_time=0.0), "unit_time must be positive"),
@@ -322,6 +322,6 @@ def test_recommendation_is_quick_finishes_and_wastes_nothing():
         (lambda: Recorded(np.ones((2, 3)), np.ones((2, 4))), r"\[2, 3\] and \[2, 4\]"),
     ],
 )
-def test_bad_wishes_are_explained(build, message):
+def test_invalid_arguments_raise_a_usage_error(build, message):
     with pytest.raises(UsageError, match=message):
         build()

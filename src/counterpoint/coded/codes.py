@@ -1,15 +1,15 @@
-"""Codes for distributed learning: which learner computes whose update, and how the answers give every update back.
+"""Linear codes for distributed learning: they assign agents to learners and recover every update from a subset of results.
 
 After Wang, Xie, Atanasov, "Coding for Distributed Multi-Agent Reinforcement Learning" (ICRA 2021, arXiv:2101.02308).
-Learner j computes the update u_i of every agent i with C[j, i] ≠ 0 and answers y_j = Σ_i C[j, i] u_i. The controller decodes
-as soon as the answers I that arrived determine every u_i: when the condition number κ(C_I) is below MAX_CONDITION.
+Learner j computes the update u_i of every agent i with C[j, i] ≠ 0 and returns the result y_j = Σ_i C[j, i] u_i. The
+controller decodes as soon as the results I that arrived determine every u_i, which means κ(C_I) < MAX_CONDITION.
 
 Differs from the authors' code:
-- Answers travel in float64 and are signed square roots (`fold`): what is decoded rounds to the float32 it was.
-- A bare rank test is never used. Their Vandermonde matrices pass it at 10 agents and decode with an error of 88 %.
-- Dense and sparse real codes are drawn, vetted and polished until every smallest set of answers is well conditioned.
-- Peeling falls back on least squares over all answers, so it cannot stall where the answers suffice.
-Axis letters: J learners · N agents · K answers that arrived · D numbers in one update · S sets of learners.
+- Results are float64 signed square roots (`signed_sqrt`), so decoded values round to the original float32 values.
+- We never rely on rank alone. The authors' Vandermonde matrices pass a rank test at 10 agents and decode with 88 % error.
+- Real-valued codes are sampled, checked and refined until every minimal set of results is well conditioned.
+- Peeling falls back to least squares over all results, so decoding never stalls when the results suffice.
+Axis letters: J learners · N agents · K results that arrived · D numbers in one update · S sets of learners.
 """
 
 import difflib
@@ -25,22 +25,22 @@ from jaxtyping import Bool, Float
 from counterpoint.core.errors import UsageError
 
 MAX_CONDITION = 1e4
-"""Answers are decoded only below this κ; float32 noise of 6e-8 then grows to at most a thousandth, typically far less."""
+"""Largest κ at which results are decoded; it amplifies float32 noise of 6e-8 to at most 1e-3, and usually far less."""
 
 _NOISE = 1024.0
-"""Numbers below so many errors of the decoding matrix, times what they are decoded from, are taken for zero."""
+"""Decoded values smaller than this multiple of the decoding matrix's rounding error are set to zero."""
 
 _CHUNK = 1 << 16
-"""Columns decoded at a time, so that float64 copies of long updates stay in the cache."""
+"""Number of columns decoded at once, so that float64 copies of long updates stay in the cache."""
 
 
 class Code(NamedTuple):
-    """An assignment of agents to learners with the coefficients of each learner's answer."""
+    """Assigns agents to learners and holds the coefficients of each learner's result."""
 
     name: str
     matrix: Float[np.ndarray, "J N"]
     tolerance: int
-    """So many learners, whichever, may be lost. For large codes this is vetted on a sample of losses only."""
+    """Number of arbitrary learners that may be lost. For large codes only a sample of losses is checked."""
 
     @property
     def num_learners(self) -> int:
@@ -52,27 +52,29 @@ class Code(NamedTuple):
 
     @property
     def loads(self) -> np.ndarray:
-        """Updates that each learner computes."""
+        """Returns the number of updates that each learner computes."""
         return np.count_nonzero(self.matrix, axis=1)
 
     @property
     def load(self) -> float:
-        """Updates per learner in the mean."""
+        """Returns the mean number of updates per learner."""
         return float(self.loads.mean())
 
 
 class Decoded(NamedTuple):
+    """Decoded updates with estimates of their error."""
+
     updates: Float[np.ndarray, "N D"]
     condition: float
-    """κ of the rows that arrived."""
+    """κ of the rows whose results arrived."""
     residual: float
-    """‖C_I u − y‖ / ‖y‖: above float32 rounding when learners did not compute the same updates."""
+    """‖C_I u − y‖ / ‖y‖; exceeds float32 rounding if learners computed different updates."""
     error: Float[np.ndarray, " N"]
-    """Relative error to expect in each update, because answers were rounded; 0 for those copied bit for bit."""
+    """Expected relative error of each update due to rounded results; 0 for updates copied bit for bit."""
 
 
 def condition(matrix: Float[np.ndarray, "J N"], arrived: Bool[np.ndarray, "S J"]) -> Float[np.ndarray, " S"]:
-    """κ of the rows of each set; infinite when they do not determine every agent."""
+    """Returns κ of each set's rows, or infinity if they do not determine every agent."""
     num_learners, num_agents = matrix.shape
     squares = np.empty((len(arrived), 2))
     products = (matrix[:, :, None] * matrix[:, None, :]).reshape(num_learners, -1) if num_agents <= 64 else None
@@ -90,7 +92,7 @@ def condition(matrix: Float[np.ndarray, "J N"], arrived: Bool[np.ndarray, "S J"]
 
 
 def recoverable_sets(code: Code, arrived: Bool[np.ndarray, "S J"]) -> Bool[np.ndarray, " S"]:
-    """Which sets of learners give every update back."""
+    """Returns which sets of learners determine every update."""
     used = code.matrix != 0
     covered = (arrived.astype(np.float32) @ used.astype(np.float32) > 0).all(axis=1)
     plain = (code.matrix == 1) & (code.loads == 1)[:, None]
@@ -102,12 +104,12 @@ def recoverable_sets(code: Code, arrived: Bool[np.ndarray, "S J"]) -> Bool[np.nd
 
 
 def recoverable(code: Code, arrived: Bool[np.ndarray, " J"]) -> bool:
-    """Whether the learners that arrived give every update back."""
+    """Returns whether the results that arrived determine every update."""
     return bool(recoverable_sets(code, arrived[None])[0])
 
 
 def peelable_sets(code: Code, arrived: Bool[np.ndarray, "S J"]) -> Bool[np.ndarray, " S"]:
-    """Which sets of learners peeling alone decodes: again and again an answer with one unknown agent is solved for it."""
+    """Returns which sets peeling alone decodes, by repeatedly solving results with one unknown agent."""
     used = (code.matrix != 0).astype(np.float32)
     unknown = np.ones((len(arrived), code.num_agents), np.float32)
     while True:
@@ -119,46 +121,46 @@ def peelable_sets(code: Code, arrived: Bool[np.ndarray, "S J"]) -> Bool[np.ndarr
 
 
 def encode(
-    rows: Float[np.ndarray, "K n"], updates: Float[np.ndarray, "n D"], kind: type = np.float32
+    rows: Float[np.ndarray, "K n"], updates: Float[np.ndarray, "n D"], dtype: type = np.float32
 ) -> Float[np.ndarray, "K D"]:
-    """The answers y = rows · updates; a learner passes its own row without zeros and only its own updates."""
-    answers = np.empty((rows.shape[0], updates.shape[1]), kind)
+    """Returns the results y = rows · updates; a learner passes the nonzeros of its row and the matching updates."""
+    results = np.empty((rows.shape[0], updates.shape[1]), dtype)
     for part in _chunks(updates.shape[1]):
-        answers[:, part] = rows.astype(np.float64) @ updates[:, part].astype(np.float64)
-    return answers
+        results[:, part] = rows.astype(np.float64) @ updates[:, part].astype(np.float64)
+    return results
 
 
-def decode(code: Code, arrived: Sequence[int], messages: Float[np.ndarray, "K D"]) -> Decoded:
-    """Every agent's update from the messages of the learners in `arrived`, in that order.
+def decode(code: Code, arrived: Sequence[int], results: Float[np.ndarray, "K D"]) -> Decoded:
+    """Recovers every agent's update from the results of the learners in `arrived`, given in that order.
 
-    Answers that hold one agent with coefficient 1 are taken bit for bit. The rest is peeled when all coefficients are 0 or 1,
-    else solved by least squares over all answers: one small decoding matrix [N, K], one product with the messages. What is
-    no more than rounding beside the answers it came from is zero.
+    Results that hold a single agent with coefficient 1 are copied bit for bit. The rest are peeled if all coefficients are 0
+    or 1, and otherwise solved by least squares over all results: one small decoding matrix [N, K] times the results. Values
+    within rounding error of the results they came from become zero.
     """
     rows = code.matrix[np.asarray(arrived, int)]
     mask = np.zeros(code.num_learners, bool)
     mask[list(arrived)] = True
     if not recoverable(code, mask):
-        raise ValueError(f"the answers of learners {sorted(arrived)} do not determine every update of code {code.name}")
+        raise ValueError(f"the results of learners {sorted(arrived)} do not determine every update of code {code.name}")
     solve = _decoding_matrix(rows)
     copied = (np.count_nonzero(solve, axis=1) == 1) & (solve.max(axis=1) == 1)
     kappa = float(condition(code.matrix, mask[None])[0])
-    rounding = float(np.finfo(messages.dtype).eps) / 4  # its root mean square, about
-    # Of the answers, and of the decoding matrix, whose zeros are only nearly so.
+    rounding = float(np.finfo(results.dtype).eps) / 4  # approximate root mean square
+    # Rounding of the results and of the decoding matrix, whose zeros are only approximate.
     noise_floor = (8 * rounding + _NOISE * kappa * 2.0**-54) * np.abs(solve[~copied]).max(axis=1, initial=0.0)
-    updates = np.empty((code.num_agents, messages.shape[1]), messages.dtype)
-    updates[copied] = messages[solve[copied].argmax(axis=1)]
+    updates = np.empty((code.num_agents, results.shape[1]), results.dtype)
+    updates[copied] = results[solve[copied].argmax(axis=1)]
     error, sizes, found = 0.0, np.zeros(len(rows)), np.zeros(code.num_agents)
-    for part in _chunks(messages.shape[1]):
-        answers = messages[:, part].astype(np.float64)
-        solved = solve[~copied] @ answers
-        solved[np.abs(solved) < noise_floor[:, None] * np.abs(answers).sum(axis=0)] = 0.0
+    for part in _chunks(results.shape[1]):
+        part_results = results[:, part].astype(np.float64)
+        solved = solve[~copied] @ part_results
+        solved[np.abs(solved) < noise_floor[:, None] * np.abs(part_results).sum(axis=0)] = 0.0
         updates[~copied, part] = solved
-        error += float(np.sum((rows @ updates[:, part].astype(np.float64) - answers) ** 2))
-        sizes += np.sum(answers**2, axis=1)
+        error += float(np.sum((rows @ updates[:, part].astype(np.float64) - part_results) ** 2))
+        sizes += np.sum(part_results**2, axis=1)
         found += np.sum(updates[:, part].astype(np.float64) ** 2, axis=1)
     size = float(sizes.sum())
-    # Rounding of each answer, carried through the decoding matrix; plain answers are not rounded, copies are nobody's sum.
+    # Propagate each result's rounding through the decoding matrix; results with one plain update are not rounded.
     rounded = np.where((np.count_nonzero(rows, axis=1) == 1) & (rows.sum(axis=1) == 1), 0.0, sizes)
     noise = rounding * np.sqrt((solve**2) @ rounded + found)
     return Decoded(
@@ -169,26 +171,26 @@ def decode(code: Code, arrived: Sequence[int], messages: Float[np.ndarray, "K D"
     )
 
 
-def fold(values: np.ndarray) -> np.ndarray:
-    """Signed square roots in float64.
+def signed_sqrt(values: np.ndarray) -> np.ndarray:
+    """Returns signed square roots in float64.
 
-    The error of a decoded number is relative to the largest that other agents have in its place. Adam's squared gradients
-    span so many orders of magnitude that a small one would be lost, even change its sign; their roots span half as many.
+    The error of a decoded number is relative to the largest value that any agent has at that position. Adam's squared
+    gradients span so many orders of magnitude that small ones would be lost or change sign; their roots span half as many.
     """
     wide = values.astype(np.float64)
     return np.copysign(np.sqrt(np.abs(wide)), wide)
 
 
-def unfold(values: np.ndarray) -> np.ndarray:
-    """The float32 numbers that `fold` was given."""
+def signed_square(values: np.ndarray) -> np.ndarray:
+    """Inverts `signed_sqrt` and returns float32 values."""
     return (values * np.abs(values)).astype(np.float32)
 
 
 def _decoding_matrix(rows: Float[np.ndarray, "K N"]) -> Float[np.ndarray, "N K"]:
-    """The matrix that takes answers to updates."""
+    """Returns the matrix that maps results to updates."""
     used, identity = rows != 0, np.eye(len(rows))
     known, solve = np.zeros(rows.shape[1], bool), np.zeros(rows.shape[::-1])
-    # Chains of divisions by small Gaussians lose digits, so only 0/1 codes are peeled beyond the plain answers.
+    # Repeated division by small Gaussians loses digits, so only 0/1 codes are peeled beyond single-agent results.
     binary = bool(np.isin(rows, (0.0, 1.0)).all())
     while True:
         open_entries = used & ~known
@@ -211,24 +213,24 @@ def _chunks(size: int) -> list[slice]:
 
 
 def uncoded(num_agents: int, num_learners: int) -> Code:
-    """One learner per agent; further learners idle."""
+    """Assigns one learner per agent; additional learners stay idle."""
     return Code(name="uncoded", matrix=np.eye(num_learners, num_agents), tolerance=0)
 
 
 def replication(num_agents: int, num_learners: int) -> Code:
-    """Agents dealt round robin, one to each learner."""
+    """Assigns one agent to each learner, round robin."""
     matrix = np.eye(num_agents)[np.arange(num_learners) % num_agents]
     return Code(name="replication", matrix=matrix, tolerance=num_learners // num_agents - 1)
 
 
 def mds(num_agents: int, num_learners: int, seed: int = 0, vet: bool = True) -> Code:
-    """Dense Gaussian: any N answers suffice, and every learner does the whole job."""
+    """Returns a dense Gaussian code: any N results suffice, but every learner computes every update."""
     matrix = _vetted(lambda rng: rng.normal(size=(num_learners, num_agents)), num_learners - num_agents, seed, vet)
     return Code(name="mds", matrix=matrix, tolerance=num_learners - num_agents)
 
 
 def systematic(num_agents: int, num_learners: int, seed: int = 0, vet: bool = True) -> Code:
-    """[I; Gaussian]: MDS whose first N learners have one agent each, the rest all."""
+    """Returns [I; Gaussian], an MDS code whose first N learners compute one agent each and the others all agents."""
 
     def draw(rng: np.random.Generator) -> np.ndarray:
         return np.concatenate([np.eye(num_agents), rng.normal(size=(num_learners - num_agents, num_agents))])
@@ -238,7 +240,7 @@ def systematic(num_agents: int, num_learners: int, seed: int = 0, vet: bool = Tr
 
 
 def random_sparse(num_agents: int, num_learners: int, seed: int = 0, vet: bool = True, keep: float = 0.8) -> Code:
-    """Gaussian entries, each kept with probability `keep`; learners left empty get one agent."""
+    """Keeps each Gaussian entry with probability `keep` and gives every empty learner one agent."""
 
     def draw(rng: np.random.Generator) -> np.ndarray:
         kept = rng.random((num_learners, num_agents)) < keep
@@ -247,7 +249,7 @@ def random_sparse(num_agents: int, num_learners: int, seed: int = 0, vet: bool =
 
     lost = num_learners - num_agents
     code = Code(name="random_sparse", matrix=_vetted(draw, lost, seed, vet), tolerance=lost)
-    # Zeros in unlucky places: the code then survives fewer losses.
+    # Unfavourably placed zeros reduce the number of losses the code survives.
     while (
         vet
         and code.tolerance
@@ -258,7 +260,7 @@ def random_sparse(num_agents: int, num_learners: int, seed: int = 0, vet: bool =
 
 
 def cyclic(num_agents: int, num_learners: int, tolerance: int, seed: int = 0, vet: bool = True) -> Code:
-    """Agent i on `tolerance` + 1 consecutive learners from ⌊iJ/N⌋: the least work that survives any `tolerance` losses."""
+    """Assigns agent i to `tolerance` + 1 consecutive learners from ⌊iJ/N⌋, the least work that survives `tolerance` losses."""
     agents = np.arange(num_agents)
     learners = (agents * num_learners // num_agents + np.arange(tolerance + 1)[:, None]) % num_learners
 
@@ -266,21 +268,21 @@ def cyclic(num_agents: int, num_learners: int, tolerance: int, seed: int = 0, ve
         values = rng.normal(size=learners.shape)
         matrix = np.zeros((num_learners, num_agents))
         matrix[learners, agents] = values + np.copysign(0.5, values)
-        alone = np.count_nonzero(matrix, axis=1) == 1
-        matrix[alone] = matrix[alone] != 0
+        single = np.count_nonzero(matrix, axis=1) == 1
+        matrix[single] = matrix[single] != 0
         return matrix
 
     return Code(name="cyclic", matrix=_vetted(draw, tolerance, seed, vet), tolerance=tolerance)
 
 
 def ldpc(num_agents: int, num_learners: int) -> Code:
-    """A regular binary array code with systematic 0/1 generator, used over the reals as the paper does.
+    """Returns a regular binary array code with a systematic 0/1 generator, used over the reals as in the paper.
 
-    The parity check is γ × ρ blocks, block (a, b) the p×p cyclic shift to the power ab. For prime p and γ ≤ p it has rank
-    γ(p−1) + 1, so pρ learners carry pρ − γ(p−1) − 1 agents: (p, ρ, γ) = (3, 5, 3) is the paper's code for 8 agents and
-    15 learners, (3, 5, 2) the one for 10. Other sizes take the smallest such code with agents and parities enough, shortened
-    to N agents and punctured to J learners, of its parities those kept that cover most; an agent still uncovered joins the
-    lightest. Learners with one agent come first.
+    The parity check matrix has γ × ρ blocks; block (a, b) is the p×p cyclic shift to the power ab. For prime p and γ ≤ p its
+    rank is γ(p−1) + 1, so pρ learners support pρ − γ(p−1) − 1 agents. (p, ρ, γ) = (3, 5, 3) is the paper's code for 8 agents
+    and 15 learners, (3, 5, 2) the one for 10. Other sizes shorten the smallest sufficient code to N agents and puncture it to
+    J learners, keeping the parities that cover the most agents; an uncovered agent joins the parity with the smallest load.
+    Learners with one agent come first.
     """
     num_parities = num_learners - num_agents
     if num_parities == 0:
@@ -288,7 +290,7 @@ def ldpc(num_agents: int, num_learners: int) -> Code:
     parity = _parity_rows(*_array_parameters(num_agents, num_parities))[:, :num_agents]
     parity = parity[parity.any(axis=1)]
     kept = _cover(parity, num_parities)
-    # Shortening may leave fewer parities than learners: the rest repeat agents round robin.
+    # Shortening may leave fewer parities than learners; the remaining learners repeat agents round robin.
     spare = np.eye(num_agents)[np.arange(num_parities - len(kept)) % num_agents]
     matrix = np.concatenate([np.eye(num_agents), parity[kept], spare])
     loads = matrix[num_agents:].sum(axis=1)
@@ -296,7 +298,7 @@ def ldpc(num_agents: int, num_learners: int) -> Code:
         lightest = int(loads.argmin())
         matrix[num_agents + lightest, agent] = 1
         loads[lightest] += 1
-    # Any single loss is peeled: each agent stands alone on one learner and in the sum of another. More is claimed if proved.
+    # Peeling recovers any single loss: each agent is alone on one learner and in the sum of another. Claim more only if proved.
     code = Code(name="ldpc", matrix=matrix, tolerance=1)
     while code.tolerance + 1 < matrix.sum(axis=0).min():
         arrived, complete = _losses(num_learners, code.tolerance + 1, _affordable(num_agents))
@@ -307,7 +309,7 @@ def ldpc(num_agents: int, num_learners: int) -> Code:
 
 
 def _array_parameters(num_agents: int, num_parities: int) -> tuple[int, int, int]:
-    """(p, ρ, γ) of the smallest array code with at least so many agents and parities."""
+    """Returns (p, ρ, γ) of the smallest array code with at least this many agents and parities."""
     found = []
     for p in range(2, num_parities + 3):
         if all(p % q for q in range(2, math.isqrt(p) + 1)):
@@ -320,7 +322,7 @@ def _array_parameters(num_agents: int, num_parities: int) -> tuple[int, int, int
 
 
 def _parity_rows(p: int, rho: int, gamma: int) -> np.ndarray:
-    """The parity rows [parities, agents] of the array code's systematic generator: Gaussian elimination modulo 2."""
+    """Returns the parity rows [parities, agents] of the systematic generator, by Gaussian elimination modulo 2."""
     shifts = np.arange(gamma)[:, None] * np.arange(rho) % p
     check = np.block([[np.roll(np.eye(p, dtype=bool), shift, axis=1) for shift in row] for row in shifts])
     pivots: list[int] = []
@@ -337,7 +339,7 @@ def _parity_rows(p: int, rho: int, gamma: int) -> np.ndarray:
 
 
 def _cover(parity: np.ndarray, count: int) -> list[int]:
-    """Up to `count` parity rows, greedily those that cover most of the agents covered least; lighter rows first."""
+    """Greedily picks up to `count` parity rows that cover the least covered agents, preferring lighter rows."""
     if len(parity) <= count:
         return list(range(len(parity)))
     kept: list[int] = []
@@ -351,7 +353,7 @@ def _cover(parity: np.ndarray, count: int) -> list[int]:
         covered += parity[best]
         kept.append(best)
         now = covered == covered.min()
-        # Only what changed is counted again: a thousand agents would otherwise take many seconds.
+        # Recount only what changed; otherwise a thousand agents would take many seconds.
         changed = np.flatnonzero(now != least)
         gain = gain + parity[:, changed] @ np.where(now[changed], 1.0, -1.0)
         least = now
@@ -359,7 +361,7 @@ def _cover(parity: np.ndarray, count: int) -> list[int]:
 
 
 def _vetted(draw: Callable[[np.random.Generator], np.ndarray], lost: int, seed: int, vet: bool) -> np.ndarray:
-    """The best conditioned of some draws over losses of `lost` learners, polished where all of these can be enumerated."""
+    """Returns the best conditioned of several samples when `lost` learners fail; refines it if all losses can be enumerated."""
     best, best_worst = draw(np.random.default_rng([seed, 0])), np.inf
     num_learners, num_agents = best.shape
     arrived, complete = _losses(num_learners, lost, _affordable(num_agents) if vet else 0)
@@ -367,8 +369,8 @@ def _vetted(draw: Callable[[np.random.Generator], np.ndarray], lost: int, seed: 
         return best
     for attempt in range(8):
         matrix = draw(np.random.default_rng([seed, attempt]))
-        # What is polished on a sample only fits the sample.
-        matrix, worst = _polished(matrix, arrived, rounds=5 if complete else 0)
+        # Refining on a sample of losses would only fit that sample.
+        matrix, worst = _refined(matrix, arrived, rounds=5 if complete else 0)
         if worst < best_worst:
             best, best_worst = matrix, worst
         if complete and best_worst < MAX_CONDITION:
@@ -376,10 +378,10 @@ def _vetted(draw: Callable[[np.random.Generator], np.ndarray], lost: int, seed: 
     return best
 
 
-def _polished(matrix: np.ndarray, arrived: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
-    """The matrix moved uphill in the smallest singular values of its worst sets until all are well conditioned; its worst κ.
+def _refined(matrix: np.ndarray, arrived: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
+    """Raises the smallest singular values of the worst sets by gradient ascent; returns the matrix and its worst κ.
 
-    With v the singular vector of the smallest σ of C_I, the gradient of σ is (C_I v) vᵀ / σ. Zeros and plain rows stay.
+    With v the singular vector of the smallest σ of C_I, the gradient of σ is (C_I v) vᵀ / σ. Zeros and single-agent rows stay.
     """
     free = (matrix != 0) & (np.count_nonzero(matrix, axis=1) > 1)[:, None]
     kappa = condition(matrix, arrived)
@@ -396,7 +398,7 @@ def _polished(matrix: np.ndarray, arrived: np.ndarray, rounds: int) -> tuple[np.
 
 
 def _climb(matrix: np.ndarray, free: np.ndarray, arrived: np.ndarray, rounds: int = 20) -> np.ndarray:
-    """The matrix after some steps, each taken only if it lowers the worst κ of these sets."""
+    """Takes ascent steps, keeping each only if it lowers the worst κ of these sets."""
     kappa, step = condition(matrix, arrived), 0.03
     for _ in range(rounds):
         worst = arrived[np.argsort(-kappa)[:60]]
@@ -410,42 +412,42 @@ def _climb(matrix: np.ndarray, free: np.ndarray, arrived: np.ndarray, rounds: in
             matrix, kappa, step = moved, moved_kappa, 1.3 * step
         else:
             step /= 2
-        # Sets that are not watched grow worse meanwhile: aim somewhat below the limit, no further.
+        # Other sets get worse meanwhile, so stop slightly below the limit.
         if kappa.max() < 0.7 * MAX_CONDITION:
             break
     return matrix
 
 
 def _affordable(num_agents: int) -> int:
-    """How many sets are worth an eigenvalue problem of this size: about a second's work, none beyond 368 agents."""
+    """Returns how many eigenvalue problems of this size take about a second; 0 beyond 368 agents."""
     return int(5e7 / num_agents**3)
 
 
 def _losses(num_learners: int, lost: int, limit: int) -> tuple[np.ndarray, bool]:
-    """Sets left after losing `lost` learners: all of them when that is at most ~`limit`, else a sample of up to 200."""
+    """Returns the sets that remain after `lost` losses: all of them up to about `limit`, otherwise a sample of up to 200."""
     complete = math.comb(num_learners, lost) <= min(limit, 10_000)
     if complete:
-        gone = np.array(list(itertools.combinations(range(num_learners), lost)), int)
-        gone = gone.reshape(math.comb(num_learners, lost), lost)
+        lost_learners = np.array(list(itertools.combinations(range(num_learners), lost)), int)
+        lost_learners = lost_learners.reshape(math.comb(num_learners, lost), lost)
     else:
         rng = np.random.default_rng(num_learners)
-        gone = rng.random((min(limit, 200), num_learners)).argsort(axis=1)[:, :lost]
-    arrived = np.ones((len(gone), num_learners), bool)
-    arrived[np.arange(len(gone))[:, None], gone] = False
+        lost_learners = rng.random((min(limit, 200), num_learners)).argsort(axis=1)[:, :lost]
+    arrived = np.ones((len(lost_learners), num_learners), bool)
+    arrived[np.arange(len(lost_learners))[:, None], lost_learners] = False
     return arrived, complete
 
 
 CODES = ("uncoded", "replication", "mds", "systematic", "random_sparse", "ldpc", "cyclic")
-"""Every code by name."""
+"""Names of all codes."""
 
 
 @lru_cache(maxsize=64)
 def make_code(
     name: str, num_agents: int, num_learners: int, seed: int = 0, tolerance: int | None = None, vet: bool = True
 ) -> Code:
-    """The code of that name; `tolerance`: losses it must survive (cyclic: exactly so many, else 2 or more).
+    """Returns the named code; `tolerance` is the number of losses it must survive (cyclic: exactly; default 2 or more).
 
-    Unless it is vetted, its coefficients are the first drawn: enough to count with, not to decode with.
+    Without `vet`, the first sampled coefficients are used: good enough to count results, not to decode them.
     """
     if name not in CODES:
         close = difflib.get_close_matches(name, CODES, 1)
@@ -477,7 +479,7 @@ def make_code(
         case "ldpc":
             code = ldpc(num_agents, num_learners)
         case _:
-            # At least two, and no learner left without work.
+            # Tolerate at least two losses, and leave no learner without work.
             usual = min(spare, max(2, math.ceil(num_learners / num_agents) - 1))
             code = cyclic(num_agents, num_learners, usual if tolerance is None else tolerance, seed, vet)
     if tolerance is not None and code.tolerance < tolerance:

@@ -1,7 +1,7 @@
-"""Learners as Ray actors: on this machine, reachable from nowhere else, or on a cluster by its address.
+"""Learners as Ray actors, either on this machine, reachable only from here, or on a cluster.
 
-Ray is an extra and imported late. Learners have at most one order at a time; a second thread hears `stop`. They are not
-restarted by Ray, which takes seconds to say so: the controller replaces them.
+Ray is an optional dependency and imported lazily. A learner has at most one request at a time; a second thread receives `stop`.
+Ray takes seconds to report and restart a dead actor, so the controller replaces learners instead.
 """
 
 import importlib.util
@@ -17,27 +17,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoint.coded.controller import Answer, Joined, Lost, Unreachable
-from counterpoint.coded.learner import LearnerProcess, Machine, Order, Published, Vector, Work
+from counterpoint.coded.learner import JaxSetup, LearnerProcess, TaskRequest, UpdateInputs, Vector, Work
+from counterpoint.coded.transport import Event, LearnerLost, LearnerReady, ResultUnavailable, TaskResult
 from counterpoint.core.errors import UsageError
 
 FETCH_LIMIT = 10.0
-"""Seconds that pulling one message may take before its learner counts as lost."""
+"""Maximum seconds for fetching one result before its learner counts as lost."""
 
 
 def require_ray() -> None:
+    """Raises UsageError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError("--learners needs Ray, which is not installed: pip install 'counterpoint[ray]'.")
 
 
 def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], None]:
-    """Makes sure that Ray runs, here or at that address; returns what ends it again."""
+    """Starts Ray here, or connects to the address; returns the function that shuts it down."""
     require_ray()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns
-    os.environ.setdefault("RAY_worker_niceness", "0")  # learners do the work: at Ray's 15 a busy machine starves them
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning
+    os.environ.setdefault("RAY_worker_niceness", "0")  # at Ray's default of 15, a busy machine starves the learners
     if not address:
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's word for: 127.0.0.1 only
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # makes Ray listen on 127.0.0.1 only
     import ray
 
     if ray.is_initialized():
@@ -49,11 +50,12 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
                 ray.init(address=address, **common)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            sentence = f"there is no Ray cluster at --ray-address {address} ({reason}): start one, or leave it out."
-            raise UsageError(sentence) from None
+            message = f"no Ray cluster found at --ray-address {address} ({reason}): start one, or leave out --ray-address."
+            raise UsageError(message) from None
     else:
         with _own_signals(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # Ray's processes do not use ours
+            # The processes that Ray forks do not use the JAX of this process.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             ray.init(
                 address="local",
                 num_cpus=num_learners,
@@ -66,7 +68,7 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keeps our handlers of signals, which save the run; Ray would install its own."""
+    """Keeps our signal handlers, which save the run, because Ray installs its own."""
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -77,14 +79,16 @@ def _own_signals() -> Iterator[None]:
 
 
 class _Sent(NamedTuple):
+    """A call to an actor that has not returned yet."""
+
     learner: int
-    order: Order | None
+    request: TaskRequest | None
     """None while the learner starts."""
-    message: Any
+    handle: Any
 
 
 class RayTransport:
-    """Orders and answers through Ray."""
+    """Sends requests and receives results through Ray."""
 
     def __init__(self, work: Work, num_learners: int, address: str = "") -> None:
         size = sum(int(np.prod(leaf.shape)) * 4 for leaf in _leaves(work.example))
@@ -96,30 +100,30 @@ class RayTransport:
         self._class = ray.remote(LearnerProcess).options(
             max_restarts=0, max_concurrency=2, num_cpus=1, scheduling_strategy="SPREAD" if address else "DEFAULT"
         )
-        self._setup = ray.put(work), Machine.here()
+        self._setup = ray.put(work), JaxSetup.current()
         self._actors: dict[int, Any] = {}
         self._waiting: dict[Any, _Sent] = {}
 
     def spawn(self, learner: int) -> None:
         self._actors[learner] = actor = self._class.remote(*self._setup)
-        self._waiting[actor.ready.remote()] = _Sent(learner, None, None)
+        self._waiting[actor.compile.remote()] = _Sent(learner, None, None)
 
     def kill(self, learner: int) -> None:
         self._waiting = {ref: sent for ref, sent in self._waiting.items() if sent.learner != learner}
         self._ray.kill(self._actors.pop(learner), no_restart=True)
 
-    def publish(self, published: Published) -> Any:
-        return self._ray.put(published)
+    def publish(self, inputs: UpdateInputs) -> Any:
+        return self._ray.put(inputs)
 
-    def send(self, learner: int, handle: Any, order: Order) -> None:
-        report, message = self._actors[learner].work.options(num_returns=2).remote(handle, order)
-        self._waiting[report] = _Sent(learner, order, message)
+    def send(self, learner: int, inputs: Any, request: TaskRequest) -> None:
+        report, handle = self._actors[learner].run.options(num_returns=2).remote(inputs, request)
+        self._waiting[report] = _Sent(learner, request, handle)
 
     def stop(self, learner: int, update: int) -> None:
         self._actors[learner].stop.remote(update)
 
-    def poll(self, timeout: float) -> list[Answer | Lost | Joined]:
-        """What has happened, after at most so many seconds."""
+    def poll(self, timeout: float) -> list[Event]:
+        """Returns new events, waiting at most `timeout` seconds for the first."""
         if not self._waiting:
             time.sleep(min(timeout, 0.05))
             return []
@@ -129,19 +133,21 @@ class RayTransport:
             ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
         return [self._event(ref, self._waiting.pop(ref)) for ref in ready]
 
-    def _event(self, ref: Any, sent: _Sent) -> Answer | Lost | Joined:
+    def _event(self, ref: Any, sent: _Sent) -> Event:
         try:
-            result = self._ray.get(ref, timeout=FETCH_LIMIT)
+            report = self._ray.get(ref, timeout=FETCH_LIMIT)
         except self._ray.exceptions.RayError as error:
             self._actors.pop(sent.learner, None)
-            return Lost(sent.learner, _reason(error))
-        return Joined(sent.learner) if sent.order is None else Answer(sent.learner, sent.order, result, sent.message)
+            return LearnerLost(sent.learner, _reason(error))
+        if sent.request is None:
+            return LearnerReady(sent.learner)
+        return TaskResult(sent.learner, sent.request, report, sent.handle)
 
-    def fetch(self, message: Any) -> Vector:
+    def fetch(self, handle: Any) -> Vector:
         try:
-            return self._ray.get(message, timeout=FETCH_LIMIT)
+            return self._ray.get(handle, timeout=FETCH_LIMIT)
         except self._ray.exceptions.RayError as error:
-            raise Unreachable(_reason(error)) from None
+            raise ResultUnavailable(_reason(error)) from None
 
     def close(self) -> None:
         self._waiting.clear()
@@ -152,17 +158,17 @@ class RayTransport:
 
     @property
     def processes(self) -> dict[int, int]:
-        """Each learner's process, asked for anew."""
+        """Returns the process id of each learner."""
         return dict(zip(self._actors, self._ray.get([actor.pid.remote() for actor in self._actors.values()]), strict=True))
 
 
 def _reason(error: Exception) -> str:
-    """The first words of what Ray says."""
+    """Returns a short reason for a Ray error."""
     name = type(error).__name__
     if name in ("ActorDiedError", "RayActorError", "ActorUnavailableError"):
         return "its process died"
     if name in ("OwnerDiedError", "ObjectLostError", "NodeDiedError", "GetTimeoutError"):
-        return "its machine is gone"
+        return "its machine is unreachable"
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{name}: {lines[-1].strip()}" if lines else name
 

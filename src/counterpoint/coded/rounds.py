@@ -1,7 +1,7 @@
-"""Who computes what in one update, as a state machine: it is told what happens and when, and says what to hand out.
+"""Rounds: state machines that assign the tasks of one update to learners.
 
-Nothing here knows how tasks travel or what they compute, and time is an argument, so every course of events can be tested.
-A learner has at most one task. `assign` gives work to those that are free; `answered` and `lost` say what became of it.
+A round knows neither how tasks travel nor what they compute, and time is an argument, so tests can replay any sequence of
+events. A learner has at most one task: `assign` gives tasks to free learners, `completed` and `lost` report how they ended.
 """
 
 import math
@@ -10,92 +10,82 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from counterpoint.coded.codes import Code, make_code, recoverable
-from counterpoint.coded.simulator import COPIES, HEDGE, Scheme, queues
+from counterpoint.coded.codes import Code, recoverable
+from counterpoint.coded.schemes import Scheme, code_of, queue_length, queues
 
 
 class Task(NamedTuple):
-    """What one learner is asked for in one answer."""
+    """The agents that one learner computes for one result."""
 
     agents: tuple[int, ...]
     row: tuple[float, ...] = ()
-    """Coefficients of the sum of updates that is the answer; none: one agent, returned as it is."""
+    """Coefficients of the sum to return; empty if a single agent's update is returned unchanged."""
     index: int = -1
-    """The row of the code."""
+    """Index of the row in the code."""
 
 
 @runtime_checkable
 class Round(Protocol):
-    """One update under some scheme."""
+    """Assigns the tasks of one update under some scheme."""
 
     running: dict[int, Task]
 
     @property
     def done(self) -> bool:
-        """Whether every agent's update is known."""
+        """Returns whether every agent's update is known."""
         ...
 
     def free(self, learner: int) -> None:
-        """The learner has nothing to do."""
+        """Marks the learner as free."""
         ...
 
     def lost(self, learner: int) -> None:
-        """The learner is gone, and with it what it was computing."""
+        """Removes the learner together with its unfinished task."""
         ...
 
-    def wanted(self, learner: int) -> bool:
-        """Whether the answer of this learner would be of use."""
+    def needed(self, learner: int) -> bool:
+        """Returns whether this learner's result is still needed."""
         ...
 
-    def answered(self, learner: int) -> None:
-        """The learner has answered and is free."""
+    def completed(self, learner: int) -> None:
+        """Records the learner's result and marks the learner as free."""
         ...
 
     def assign(self, now: float) -> list[tuple[int, Task]]:
-        """New tasks for free learners."""
+        """Returns new tasks for free learners."""
         ...
 
     def timer(self, now: float) -> float:
-        """Seconds until there may be something to assign even if nothing happens."""
+        """Returns the seconds until `assign` may have new tasks even without any event."""
         ...
 
 
 def make_round(scheme: Scheme, num_agents: int, order: Sequence[int], unit: Callable[[], float]) -> Round:
-    """A round in which the learners take their parts in that order; `unit` tells the time of one agent's update, as known."""
+    """Returns a round with learners in this order; `unit` returns the current estimate of one agent's update time."""
     match scheme.name:
         case "uncoded":
-            return HandOut(num_agents, order, lambda: math.inf)
+            return BackupRound(num_agents, order, lambda: math.inf)
         case "backup":
-            return HandOut(num_agents, order, lambda: 0.0)
+            return BackupRound(num_agents, order, lambda: 0.0)
         case "hedge":
-            return HandOut(num_agents, order, lambda: unit() * (HEDGE if scheme.number is None else scheme.number))
+            return BackupRound(num_agents, order, lambda: unit() * scheme.hedge)
         case "replication":
-            return Streams(num_agents, order, 1)
+            return StreamRound(num_agents, order, 1)
         case "stream":
-            return Streams(num_agents, order, int(scheme.number or COPIES))
+            return StreamRound(num_agents, order, scheme.copies)
         case _:
-            return Rows(code_of(scheme, num_agents, len(order)), order)
+            return CodedRound(code_of(scheme, num_agents, len(order)), order)
 
 
-def code_of(scheme: Scheme, num_agents: int, num_learners: int) -> Code:
-    tolerance = None if scheme.number is None else int(scheme.number)
-    return make_code(scheme.name, num_agents, num_learners, tolerance=tolerance)
-
-
-def is_linear(scheme: Scheme) -> bool:
-    """Whether answers are sums that must be decoded, instead of the updates themselves."""
-    return scheme.name not in ("uncoded", "replication", "stream", "backup", "hedge")
-
-
-class _Agents:
-    """Rounds whose tasks are one agent each."""
+class _AgentRound:
+    """Base of rounds whose tasks compute one agent each."""
 
     def __init__(self, num_agents: int, order: Sequence[int]) -> None:
         self.order = list(order)
         self.running: dict[int, Task] = {}
         self._idle: set[int] = set()
         self._unfinished = dict.fromkeys(range(num_agents), -math.inf)
-        """When each was last handed out, those longest ago first; never, or lost, is minus infinity."""
+        """When each agent was last assigned, oldest first; minus infinity if it is unassigned or lost."""
 
     @property
     def done(self) -> bool:
@@ -110,10 +100,10 @@ class _Agents:
         if task and (agent := task.agents[0]) in self._unfinished and not self._copies(agent):
             self._unfinished = {agent: -math.inf, **{a: at for a, at in self._unfinished.items() if a != agent}}
 
-    def wanted(self, learner: int) -> bool:
+    def needed(self, learner: int) -> bool:
         return self.running[learner].agents[0] in self._unfinished
 
-    def answered(self, learner: int) -> None:
+    def completed(self, learner: int) -> None:
         self._unfinished.pop(self.running.pop(learner).agents[0], None)
         self._idle.add(learner)
 
@@ -138,8 +128,8 @@ class _Agents:
         return sum(task.agents[0] == agent for task in self.running.values())
 
 
-class HandOut(_Agents):
-    """Agents handed out one by one; a free learner copies the one handed out longest ago once that is `after` past."""
+class BackupRound(_AgentRound):
+    """Assigns agents one by one; a free learner copies the agent assigned longest ago once `after` seconds have passed."""
 
     def __init__(self, num_agents: int, order: Sequence[int], after: Callable[[], float]) -> None:
         super().__init__(num_agents, order)
@@ -155,12 +145,12 @@ class HandOut(_Agents):
         return max(0.0, next(iter(self._unfinished.values())) + self._after() - now)
 
 
-class Streams(_Agents):
-    """Each learner has a queue of agents and returns every update at once; what others have finished is left out."""
+class StreamRound(_AgentRound):
+    """Gives each learner a queue of agents; it returns each update at once and skips agents that others have finished."""
 
     def __init__(self, num_agents: int, order: Sequence[int], copies: int) -> None:
         super().__init__(num_agents, order)
-        length = min(num_agents, max(copies, math.ceil(num_agents / len(order))))
+        length = queue_length(num_agents, len(order), copies)
         self._queues = [list(queue) for queue in queues(num_agents, len(order), length).tolist()]
 
     def _pick(self, position: int, now: float) -> int | None:
@@ -168,20 +158,20 @@ class Streams(_Agents):
         while queue:
             if (agent := queue.pop(0)) in self._unfinished:
                 return agent
-        # Agents that nobody computes or will come to: their learners were lost, or never free.
-        coming = {agent for i, learner in enumerate(self.order) if learner in self.running for agent in self._queues[i]}
-        return next((agent for agent in self._unfinished if agent not in coming and not self._copies(agent)), None)
+        # Pick an agent that no running learner computes or has queued, because its learners were lost or never free.
+        queued = {agent for i, learner in enumerate(self.order) if learner in self.running for agent in self._queues[i]}
+        return next((agent for agent in self._unfinished if agent not in queued and not self._copies(agent)), None)
 
 
-class Rows:
-    """A linear code: a row for each learner; rows of the lost go to others only when the rest do not suffice."""
+class CodedRound:
+    """Gives each learner one row of a code; reassigns rows of lost learners only if the other rows do not suffice."""
 
     def __init__(self, code: Code, order: Sequence[int]) -> None:
         self.code, self.order = code, list(order)
         self.running: dict[int, Task] = {}
         self.arrived = np.zeros(code.num_learners, bool)
         self._tasks = {index: _row_task(code, index) for index in np.flatnonzero(code.loads).tolist()}
-        """Those still to be handed out."""
+        """Tasks not assigned yet."""
         self._idle: set[int] = set()
         self._done = False
 
@@ -197,10 +187,10 @@ class Rows:
         if task := self.running.pop(learner, None):
             self._tasks[task.index] = task
 
-    def wanted(self, learner: int) -> bool:
+    def needed(self, learner: int) -> bool:
         return not self.done
 
-    def answered(self, learner: int) -> None:
+    def completed(self, learner: int) -> None:
         self.arrived[self.running.pop(learner).index] = True
         self._idle.add(learner)
         self._done = recoverable(self.code, self.arrived)
@@ -209,11 +199,11 @@ class Rows:
         if self.done:
             return []
         own = [(learner, i) for i, learner in enumerate(self.order) if learner in self._idle and i in self._tasks]
-        given = [self._give(learner, index) for learner, index in own]
+        assigned = [self._give(learner, index) for learner, index in own]
         while self._tasks and self._idle and not recoverable(self.code, self._expected()):
             learner = next(learner for learner in self.order if learner in self._idle)
-            given.append(self._give(learner, next(iter(self._tasks))))
-        return given
+            assigned.append(self._give(learner, next(iter(self._tasks))))
+        return assigned
 
     def timer(self, now: float) -> float:
         return math.inf
@@ -237,6 +227,6 @@ def _row_task(code: Code, index: int) -> Task:
 
 
 def fastest_first(learners: Iterable[int], times: dict[int, float]) -> list[int]:
-    """The learners in order of their time per update; the unknown count as ordinary."""
-    usual = float(np.median(list(times.values()))) if times else 0.0
-    return sorted(learners, key=lambda learner: (times.get(learner, usual), learner))
+    """Sorts learners by their time per update; learners without a measurement count as the median."""
+    median = float(np.median(list(times.values()))) if times else 0.0
+    return sorted(learners, key=lambda learner: (times.get(learner, median), learner))

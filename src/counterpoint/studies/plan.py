@@ -1,11 +1,12 @@
-"""What `counterpoint plan` prints and draws."""
+"""`counterpoint plan`: predicts the cost of each scheme as a table and a figure."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from counterpoint.coded.planner import Recording, compare, delay_model, read_recording
+from counterpoint.coded.delays import delay_model
+from counterpoint.coded.planner import Recording, compare, read_recording
 from counterpoint.coded.simulator import Prediction, recommend
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.tables import markdown_table
@@ -25,7 +26,7 @@ def plan(
     seed: int,
     out: str,
 ) -> None:
-    """`counterpoint plan`."""
+    """Runs `counterpoint plan`: prints the predictions and the recommended scheme, and draws a figure."""
     for flag, value, least in (("agents", agents, 1), ("learners", learners, 1), ("agent-bytes", agent_bytes, 0)):
         if value < least:
             raise UsageError(f"--{flag} must be at least {least}, not {value}.")
@@ -48,7 +49,7 @@ def plan(
 
 
 def plan_table(predictions: Sequence[Prediction]) -> str:
-    """A row per scheme."""
+    """Returns a Markdown table with a row per scheme."""
     header = ["scheme", "mean, ms", "p99, ms", "updates started", "MB moved", "never ends, %"]
     return markdown_table(
         header,
@@ -60,23 +61,24 @@ def plan_table(predictions: Sequence[Prediction]) -> str:
 
 
 def _why(best: Prediction, predictions: Sequence[Prediction]) -> str:
+    """Explains the recommendation in one sentence."""
     shortest = min(p.mean for p in predictions if p.unfinished == best.unfinished)
     plain = next((p for p in predictions if p.scheme == "uncoded"), None)
     reason = f"{best.mean:.4g} s per iteration"
     if plain and math.isfinite(plain.mean) and plain is not best:
         reason += f", {plain.mean / best.mean:.1f} × as fast as uncoded"
     if best.mean > shortest:
-        reason += f"; the quickest takes {shortest:.4g} s and starts more updates"
+        reason += f"; the fastest scheme takes {shortest:.4g} s and starts more updates"
     if best.unfinished:
         reason += f"; but {100 * best.unfinished:.1f} % of iterations never end: add learners"
     return reason + "."
 
 
 def plan_figure(predictions: Sequence[Prediction], best: Prediction, path: str | Path, title: str) -> None:
-    """Time per iteration (bar: mean, tick: 99th percentile) beside the updates started; the recommended scheme in colour."""
+    """Draws time per iteration (bar: mean, tick: 99th percentile) and updates started; colours the recommended scheme."""
     shown = [p for p in predictions if math.isfinite(p.mean)]
     if not shown:
-        raise UsageError("nothing to draw: under these delays no scheme always ends; add learners.")
+        raise UsageError("cannot draw a figure, because under these delays every scheme may fail to end: add learners.")
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2, 1])

@@ -1,24 +1,23 @@
-"""Published results, run again: a table with their numbers and ours, as Markdown, CSV and figure.
+"""Wang, Xie, Atanasov, "Coding for Distributed Multi-Agent Reinforcement Learning" (ICRA 2021, arXiv:2101.02308).
 
-`wang2021` is Wang, Xie, Atanasov, "Coding for Distributed Multi-Agent Reinforcement Learning" (ICRA 2021, arXiv:2101.02308):
-seconds per five iterations of MADDPG with 15 learners, k of which are late by t_s. Each agent's update is padded by waiting to
-what it took on their machines, so that 15 processes on few cores behave like 15 machines; what an iteration of theirs spent
-besides (acting, broadcasting) is added, not waited for. Both are read off two of their bars, those without stragglers.
+The paper measures seconds per five iterations of MADDPG with 15 learners, k of which are late by t_s. We pad each agent's
+update by waiting until it takes as long as on the authors' machines, so that 15 processes on a few cores behave like 15
+machines. The rest of their iteration (acting, broadcasting) is added to our times without waiting. Both costs come from two
+published bars, those without stragglers. The output is a table (Markdown and CSV), a figure and a learning curve.
 """
 
 import csv
 import dataclasses
-import difflib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoint.coded.simulator import Stragglers, predict
-from counterpoint.core.errors import UsageError
+from counterpoint.coded.delays import Stragglers
+from counterpoint.coded.simulator import predict
 from counterpoint.runs import stats
 from counterpoint.runs.tables import markdown_table, write_csv, write_whole
+from counterpoint.studies.reproduce import PublishedResult
 from counterpoint.viz.plots import INK_HEX, hex_of, save_figure
 from counterpoint.viz.render import BLUE, STONE
 
@@ -27,28 +26,28 @@ OURS = ("cyclic:2", "stream:3", "backup", "hedge:1.5", "auto")
 LEARNERS = 15
 
 
-class Setting(NamedTuple):
-    """A world of the paper, its delays, and its bars with 8 agents."""
+class Experiment(NamedTuple):
+    """An environment of the paper with its delays and its published times for 8 agents."""
 
     scenario: str
     delay: float
     counts: tuple[int, ...]
     bars: dict[str, tuple[float, ...]]
-    """Seconds per five iterations at each number of stragglers; none were published for some worlds."""
+    """Published seconds per five iterations of each scheme, one per number of stragglers."""
 
     @property
     def unit(self) -> float:
-        """Seconds of one agent's update: dense MDS computes eight where uncoded computes one."""
+        """Returns the seconds of one agent's update: dense MDS computes eight updates where uncoded computes one."""
         return (self.bars["mds"][0] - self.bars["uncoded"][0]) / 5 / 7
 
     @property
     def overhead(self) -> float:
-        """Seconds that an iteration spends besides."""
+        """Returns the seconds that an iteration spends on everything else."""
         return self.bars["uncoded"][0] / 5 - self.unit
 
 
-SETTINGS = (
-    Setting(
+EXPERIMENTS = (
+    Experiment(
         "simple_spread",
         0.25,
         (0, 1, 2),
@@ -60,7 +59,7 @@ SETTINGS = (
             "ldpc": (4.92, 4.95, 5.30),
         },
     ),
-    Setting(
+    Experiment(
         "simple_tag",
         1.0,
         (0, 2, 4),
@@ -72,7 +71,7 @@ SETTINGS = (
             "ldpc": (3.18, 3.71, 5.53),
         },
     ),
-    Setting(
+    Experiment(
         "simple_adversary",
         1.0,
         (0, 5, 8),
@@ -85,8 +84,8 @@ SETTINGS = (
         },
     ),
 )
-PUSH = SETTINGS[2]._replace(scenario="simple_push")
-"""Its bars are not among those we have: the costs of simple_adversary stand in, and no published number is shown."""
+PUSH = EXPERIMENTS[2]._replace(scenario="simple_push")
+"""We lack its published times, so it uses the costs of simple_adversary and shows no published number."""
 
 HEADER = [
     "world",
@@ -100,48 +99,30 @@ HEADER = [
     "iterations",
     "predicted, s",
 ]
-"""What the planner predicts from the paper's costs alone stands beside what was measured."""
+"""Columns of the table; the planner predicts the last from the paper's costs alone."""
 
 
-def reproduce(result: str, quick: bool, out: str) -> None:
-    """`counterpoint reproduce`."""
-    if not result:
-        print(
-            markdown_table(
-                ["result", "what"], [[name, (about.__doc__ or "").splitlines()[0]] for name, about in RESULTS.items()]
-            )
-        )
-        return
-    if result not in RESULTS:
-        close = difflib.get_close_matches(result, RESULTS, 1)
-        hint = f"; perhaps {close[0]}?" if close else f"; known are {', '.join(RESULTS)}."
-        raise UsageError(f"unknown result {result!r}{hint}")
-    folder = Path(out) / (result + "-quick" * quick)
-    folder.mkdir(parents=True, exist_ok=True)
-    RESULTS[result](folder, quick)
-
-
-def wang2021(folder: Path, quick: bool) -> None:
-    """Seconds per five iterations of MADDPG with coded learners (Wang et al. 2021, Fig. 3-5)."""
+def run(folder: Path, quick: bool) -> None:
+    """Measures all missing cells and writes the table, the figure and the learning curve."""
     cells = folder / "cells.csv"
     rounds = 4 if quick else 25
-    for setting in SETTINGS[:1] if quick else (*SETTINGS, PUSH):
+    for experiment in EXPERIMENTS[:1] if quick else (*EXPERIMENTS, PUSH):
         for agents in (8,) if quick else (8, 10):
-            counts = (0, setting.counts[-1]) if quick else setting.counts
+            counts = (0, experiment.counts[-1]) if quick else experiment.counts
             wanted = [(k, scheme) for k in counts for scheme in (*PAPER, *OURS)]
-            done = {(int(row["late"]), row["scheme"]) for row in _read(cells) if _is(row, setting, agents)}
+            done = {(int(row["late"]), row["scheme"]) for row in _read(cells) if _belongs(row, experiment, agents)}
             if left := [cell for cell in wanted if cell not in done]:
-                _measure(setting, agents, left, rounds, cells)
+                _measure(experiment, agents, left, rounds, cells)
     _curves(folder, episodes=200 if quick else 4000)
     _write_up(folder, _read(cells))
 
 
-def _is(row: dict[str, str], setting: Setting, agents: int) -> bool:
-    return (row["world"], int(row["agents"])) == (setting.scenario, agents)
+def _belongs(row: dict[str, str], experiment: Experiment, agents: int) -> bool:
+    return (row["world"], int(row["agents"])) == (experiment.scenario, agents)
 
 
-def _measure(setting: Setting, agents: int, cells: list[tuple[int, str]], rounds: int, path: Path) -> None:
-    """Times the cells of one world and number of agents; each is written when it is known."""
+def _measure(experiment: Experiment, agents: int, cells: list[tuple[int, str]], rounds: int, path: Path) -> None:
+    """Measures the cells of one environment and number of agents, and saves each as soon as it is known."""
     import jax
     import jax.numpy as jnp
 
@@ -152,44 +133,44 @@ def _measure(setting: Setting, agents: int, cells: list[tuple[int, str]], rounds
     from counterpoint.training.program import prepare
 
     ray_transport.require_ray()
-    # Small networks and batches: waiting, not computing, fills the time.
+    # With small networks and batches, learners mostly wait instead of computing.
     sizes = {"num_agents": agents, "batch_size": 16, "num_units": 16, "num_layers": 1, "num_episodes": 100}
     config = configs.override(
-        configs.Config(), scenario=setting.scenario, learners=LEARNERS, pad=setting.unit, code="backup", **sizes
+        configs.Config(), scenario=experiment.scenario, learners=LEARNERS, pad=experiment.unit, code="backup", **sizes
     )
     program = prepare(config).program
-    work = work_of(program.algo, program.memory, setting.unit)
+    work = work_of(program.algo, program.memory, experiment.unit)
     learner.compiled(work)
-    print(f"{setting.scenario}, {agents} agents: starting {LEARNERS} learners …", flush=True)
+    print(f"{experiment.scenario}, {agents} agents: starting {LEARNERS} learners …", flush=True)
     transport = ray_transport.RayTransport(work, LEARNERS)
     update = Controller(program.algo, work, dataclasses.replace(config.distribution, patience=120.0), transport)
     state = jax.jit(program.algo.init)(prng.key(0))
     batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), work.example.batch)
     try:
         for k, scheme in cells:
-            # Uncoded has one learner per agent, and the late ones are among those.
+            # Uncoded uses one learner per agent, and the stragglers are among them.
             among = agents if scheme == "uncoded" else LEARNERS
-            update.change(scheme, f"k={min(k, among)},delay={setting.delay}", among)
-            warm = 25 if scheme == "auto" else 1  # auto must have looked around
+            update.change(scheme, f"k={min(k, among)},delay={experiment.delay}", among)
+            warm = 25 if scheme == "auto" else 1  # auto needs measurements to choose from
             seconds = []
             for _ in range(warm + rounds):
                 update(state, batch, prng.key(1))
                 assert update.times is not None
                 seconds.append(update.times.total)
             for value in seconds[warm:]:
-                _append(path, setting, agents, k, scheme, value)
-            print(f"  {k} late, {scheme}: {np.mean(seconds[warm:]) + setting.overhead:.3f} s per iteration", flush=True)
+                _append(path, experiment, agents, k, scheme, value)
+            print(f"  {k} late, {scheme}: {np.mean(seconds[warm:]) + experiment.overhead:.3f} s per iteration", flush=True)
     finally:
         update.close()
 
 
-def _append(path: Path, setting: Setting, agents: int, k: int, scheme: str, seconds: float) -> None:
+def _append(path: Path, experiment: Experiment, agents: int, k: int, scheme: str, seconds: float) -> None:
     fresh = not path.exists()
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         if fresh:
             writer.writerow(["world", "agents", "late", "delay", "scheme", "seconds"])
-        writer.writerow([setting.scenario, agents, k, setting.delay, scheme, round(seconds, 5)])
+        writer.writerow([experiment.scenario, agents, k, experiment.delay, scheme, round(seconds, 5)])
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -199,26 +180,26 @@ def _read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _by_world() -> dict[str, Setting]:
-    return {setting.scenario: setting for setting in (*SETTINGS, PUSH)}
+def _by_scenario() -> dict[str, Experiment]:
+    return {experiment.scenario: experiment for experiment in (*EXPERIMENTS, PUSH)}
 
 
 def _write_up(folder: Path, rows: list[dict[str, str]]) -> None:
-    """Table and figure of all that was measured."""
+    """Writes the table and the figure of all measurements."""
     groups: dict[tuple[str, int, int, str], list[float]] = {}
-    settings = _by_world()
+    experiments = _by_scenario()
     for row in rows:
-        overhead = settings[row["world"]].overhead
+        overhead = experiments[row["world"]].overhead
         key = (row["world"], int(row["agents"]), int(row["late"]), row["scheme"])
         groups.setdefault(key, []).append(5 * (float(row["seconds"]) + overhead))
     table = []
     for (world, agents, k, scheme), values in groups.items():
-        setting, summary = settings[world], stats.summary(values)
-        known = setting.bars.get(scheme) if agents == 8 and world != "simple_push" else None
-        published = known[setting.counts.index(k)] if known else None
+        experiment, summary = experiments[world], stats.summary(values)
+        known = experiment.bars.get(scheme) if agents == 8 and world != "simple_push" else None
+        published = known[experiment.counts.index(k)] if known else None
         interval = f"{summary.low:.2f} … {summary.high:.2f}"
         measured = [published, float(summary.mean), interval, summary.count]
-        table.append([world, agents, k, setting.delay, scheme, *measured, _predicted(setting, agents, k, scheme)])
+        table.append([world, agents, k, experiment.delay, scheme, *measured, _predicted(experiment, agents, k, scheme)])
     text = f"Seconds per five iterations, {LEARNERS} learners.\n\n{markdown_table(HEADER, table)}\n{_verdict(table)}\n"
     write_whole(folder / "table.md", lambda draft: draft.write_text(text, encoding="utf-8"))
     write_csv(folder / "table.csv", HEADER, table)
@@ -226,26 +207,26 @@ def _write_up(folder: Path, rows: list[dict[str, str]]) -> None:
     print(f"\n{text}\n→ {folder}/table.md, table.csv, bars.png, cells.csv, curve.png")
 
 
-def _predicted(setting: Setting, agents: int, k: int, scheme: str) -> float | None:
-    """The planner's seconds per five iterations; it knows no `auto`."""
+def _predicted(experiment: Experiment, agents: int, k: int, scheme: str) -> float | None:
+    """Returns the seconds per five iterations that the planner predicts; None for `auto`, which it does not model."""
     if scheme == "auto":
         return None
     learners = agents if scheme == "uncoded" else LEARNERS
-    delays = Stragglers(min(k, learners), setting.delay)
-    (prediction,) = predict(agents, learners, delays, setting.unit, setting.overhead, schemes=(scheme,), trials=2000)
+    delays = Stragglers(min(k, learners), experiment.delay)
+    (prediction,) = predict(agents, learners, delays, experiment.unit, experiment.overhead, schemes=(scheme,), trials=2000)
     return 5 * prediction.mean
 
 
 def _verdict(table: list[list[Any]]) -> str:
-    """How our schemes fare against the paper's, column by column."""
-    settings = _by_world()
+    """Compares our schemes with the paper's for each environment, number of agents and number of stragglers."""
+    experiments = _by_scenario()
     lines = []
     for column in dict.fromkeys((row[0], row[1], row[2]) for row in table):
         means = {row[4]: row[6] for row in table if (row[0], row[1], row[2]) == column}
         theirs = min((means[name], name) for name in PAPER if name in means)
         ours = min((means[name], name) for name in ("backup", "auto") if name in means)
-        setting = settings[column[0]]
-        fixed, least = 5 * setting.overhead, 5 * (setting.overhead + setting.unit)
+        experiment = experiments[column[0]]
+        fixed, least = 5 * experiment.overhead, 5 * (experiment.overhead + experiment.unit)
         ratios = (theirs[0] / ours[0], (theirs[0] - fixed) / (ours[0] - fixed), theirs[0] / least)
         above = f"{100 * (ours[0] / min(means.values()) - 1):.1f} %"
         named = (f"{name} {seconds:.2f}" for seconds, name in (theirs, ours))
@@ -290,7 +271,7 @@ def _figure(table: list[list[Any]], path: Path) -> None:
 
 
 def _curves(folder: Path, episodes: int) -> None:
-    """The learning curve of a coded run on that of the central one, with the same seed; few agents, who learn soon."""
+    """Draws the learning curves of a coded and a central run with the same seed and 3 agents, which learn quickly."""
     from counterpoint import runs
     from counterpoint.training import train
     from counterpoint.viz import plots
@@ -306,13 +287,15 @@ def _curves(folder: Path, episodes: int) -> None:
     for name, learners in (("central", 0), ("mds", 5)):
         path = folder / "runs" / name
         if not (path / "config.json").exists():
-            print(f"the curve of a {name} run, {episodes} episodes …", flush=True)
+            print(f"training the {name} run for the learning curve, {episodes} episodes …", flush=True)
             more: dict[str, Any] = {"learners": learners, "code": "mds"} if learners else {"devices": 1}
             train.train(**common, **more, save_dir=str(folder / "runs"), exp_name=name, timeline=20)
         elif not (path / "team.gif").exists():
             train.resume(path)
         curves[name] = runs.open_run(path).rows()
-    plots.compare(curves, folder / "curve.png", title="3 agents: a coded run and the central one")
+    plots.compare(curves, folder / "curve.png", title="3 agents: coded and central run")
 
 
-RESULTS: dict[str, Callable[[Path, bool], None]] = {"wang2021": wang2021}
+RESULT = PublishedResult(
+    "wang2021", "Seconds per five iterations of MADDPG with coded learners (Wang et al. 2021, Fig. 3-5).", run
+)

@@ -1,0 +1,48 @@
+"""Published results, measured again: tables and figures that show the published numbers beside ours.
+
+One published result is one module of this package that defines `RESULT`; `reproduce` finds it there. Its files are:
+- wang2021.py: coded distributed learning (Wang, Xie and Atanasov 2021)
+"""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from counterpoint.core.errors import UsageError
+from counterpoint.runs.tables import markdown_table
+
+
+class PublishedResult(NamedTuple):
+    """An entry for one published result."""
+
+    name: str
+    """Name on the command line."""
+    title: str
+    """One sentence that says what was measured and where it was published."""
+    run: Callable[[Path, bool], None]
+    """Writes tables and figures to a folder; if the flag `quick` is set, measures only a small part."""
+
+
+def published_results() -> dict[str, PublishedResult]:
+    """Returns the entries of all modules in this package by name; modules whose name starts with an underscore are helpers."""
+    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return {module.RESULT.name: module.RESULT for module in modules}
+
+
+def reproduce(result: str, quick: bool, out: str) -> None:
+    """Runs `counterpoint reproduce`: measures the named result, or lists all results if the name is empty."""
+    results = published_results()
+    if not result:
+        print(markdown_table(["result", "title"], [[entry.name, entry.title] for entry in results.values()]))
+        return
+    if result not in results:
+        close = difflib.get_close_matches(result, results, 1)
+        hint = f"; perhaps {close[0]}?" if close else f"; choose one of {', '.join(results)}."
+        raise UsageError(f"unknown result {result!r}{hint}")
+    folder = Path(out) / (result + "-quick" * quick)
+    folder.mkdir(parents=True, exist_ok=True)
+    results[result].run(folder, quick)
