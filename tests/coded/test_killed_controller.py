@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_train import assert_same_run, finish, interrupted, spawn, tiny_words
+
+from processes import assert_same_run, finish, interrupted, spawn
+from tiny import tiny_words
 
 OWN: dict[str, Any] = {"scenario": "simple_spread", "scenario_args": "N=2", "num_episodes": 96, "learners": 3, "code": "backup"}
 

@@ -65,7 +65,7 @@ class Host:
         seeds = np.random.default_rng(entropy).integers(2**31, size=self._program.schedule.num_envs)
         return self._states([new_position(self._setting, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
 
-    def _worlds(
+    def _states(
         self, places: list[EnvPosition], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int
     ) -> ExternalStates:
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *places)

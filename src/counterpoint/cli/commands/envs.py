@@ -18,7 +18,7 @@ def envs() -> None:
 
 def _describe(env: Any) -> list[str]:
     """Returns the agents by role, the sizes of their observations and actions, and the arguments of an environment class."""
-    from counterpoint.core.types import Discrete
+    from counterpoint.core.spaces import Discrete
 
     spec = env().spec
     roles = {role: spec.roles.count(role) for role in spec.roles}
