@@ -18,7 +18,7 @@ from counterpoint.algos.base import entries
 from counterpoint.cli import main as cli
 from counterpoint.envs import WORLDS, make
 from counterpoint.training.evaluate import reductions_of
-from counterpoint.training.replay import row_size
+from counterpoint.training.replay import example, row_size
 
 ROOT = Path(__file__).parent.parent
 ADRS = sorted(ROOT.glob("docs/adr/*.md"))
@@ -217,7 +217,7 @@ def test_all_worlds_are_described():
 def test_replay_takes_what_the_page_says():
     spec = make("simple_spread").spec
     size = 4 * spec.num_agents * (2 * spec.obs_size + spec.act_size + 3)
-    assert size == 4 * row_size(spec)
+    assert size == 4 * row_size(example(spec))
     assert f"{size} bytes, so a million transitions are {size} MB" in TEXT["docs/runs.md"]
 
 

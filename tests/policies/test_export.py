@@ -20,8 +20,8 @@ from counterpoint import runs
 from counterpoint.cli import main
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.errors import UsageError
-from counterpoint.policies import export, exportable, onnx_graph
-from counterpoint.policies.policy import names_of
+from counterpoint.policies import export, onnx_graph
+from counterpoint.core.trees import names_of
 from counterpoint.runs.folder import Run
 from counterpoint.training.program import algorithm_of
 from tiny import HOME
@@ -31,8 +31,8 @@ def untrained(folder: Path, **settings: Any) -> Run:
     """A run that has saved a policy of random numbers, of two seeds unless told otherwise."""
     config = configs.override(configs.Config(), **{"num_units": 8, "num_seeds": 2} | settings)
     env = config.world.build()
-    algo = algorithm_of(config, env.spec)
-    shapes = jax.eval_shape(lambda: algo.acting(algo.init(prng.key(0))))
+    algo = algorithm_of(config, env)
+    shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     rng = np.random.default_rng(0)
     tensors = {}
     for name, leaf, sign in zip(names_of(shapes), jax.tree.leaves(shapes), np.resize([1, 1, -1], 99), strict=False):
@@ -118,7 +118,7 @@ def test_an_environment_from_elsewhere_gets_what_its_spaces_say(tmp_path: Path) 
     for seed in range(8):
         seen, _ = env.reset(seed=seed)
         wanted = team.act(seen)
-        flat = {name: team.env.flattened(i, seen[name]) for i, name in enumerate(env.agents)}  # pyright: ignore[reportAttributeAccessIssue]
+        flat = {name: team.env.encode(i, seen[name]) for i, name in enumerate(env.agents)}
         actions = found.act(flat)
         assert [type(actions[name]) for name in env.agents] == [int, np.ndarray, np.ndarray]
         for name, action in actions.items():
@@ -209,4 +209,4 @@ def test_recurrent_actors_are_refused(tmp_path: Path) -> None:
 
 def test_file_names_are_safe_and_distinct() -> None:
     names = ("a/b", "a?b", "team", "../x", "ok")
-    assert exportable.stems_of(names) == ["a_b", "a_b-2", "team-2", "_x", "ok"]
+    assert export.stems_of(names) == ["a_b", "a_b-2", "team-2", "_x", "ok"]

@@ -14,7 +14,7 @@ from counterpoint import config as configs
 from counterpoint.core import prng
 from counterpoint.training import program as programs
 from counterpoint.training.loop import Loop, Program, compile_advance, compile_begin, compiled_absorb, compiled_pieces, stepped
-from counterpoint.training.replay import row_size
+from counterpoint.training.replay import example, row_size
 from tiny import TINY
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "first_losses.json"
@@ -141,7 +141,7 @@ def test_seeds_in_one_program_are_each_what_they_are_alone() -> None:
 
 def test_replay_is_not_copied_inside_the_loop() -> None:
     shapes = jax.eval_shape(_begin(program()), jax.eval_shape(lambda: jax.vmap(prng.key)(jnp.zeros(1, jnp.uint32))))
-    ring = 50_000 * row_size(program().env.spec) * 4
+    ring = 50_000 * row_size(example(program().env.spec)) * 4
     memory = advance(program(), True).lower(shapes, 1, False).compile().memory_analysis()
     assert memory.temp_size_in_bytes < ring / 2
     assert memory.alias_size_in_bytes >= ring
@@ -151,7 +151,7 @@ def test_nor_by_what_follows_a_rollout_from_outside() -> None:
     loop = jax.eval_shape(_begin(program()), jax.eval_shape(lambda: jax.vmap(prng.key)(jnp.zeros(1, jnp.uint32))))
     seed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), loop)
     _, steps, finished = jax.eval_shape(compiled_pieces(program()).rollout, seed.agents, seed.worlds, seed.key, seed.step)
-    ring = 50_000 * row_size(program().env.spec) * 4
+    ring = 50_000 * row_size(example(program().env.spec)) * 4
     lowered = compiled_absorb(program()).lower(seed._replace(worlds=None), steps, finished, seed.key, True)
     memory = lowered.compile().memory_analysis()
     assert memory.temp_size_in_bytes < ring / 2

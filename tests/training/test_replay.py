@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 from counterpoint.core import prng
 from counterpoint.core.spaces import Discrete
 from counterpoint.core.types import Transition
-from counterpoint.training.replay import pack, row_size, uniform, unpack
+from counterpoint.training.replay import example, pack, row_size, uniform, unpack
 from probes import spec_of
 
 SPEC = spec_of((2, 3), (Discrete((2,)), Discrete((2, 2))))
@@ -59,7 +59,7 @@ open_rows = jax.jit(functools.partial(unpack, SPEC))
 
 @functools.cache
 def small_memory(capacity, num_steps, num_envs):
-    memory = uniform(SPEC, capacity, batch_size=64, per_add=num_steps * num_envs)
+    memory = uniform(example(SPEC), capacity, batch_size=64, per_add=num_steps * num_envs)
     return memory.init, jax.jit(memory.add), jax.jit(memory.sample)
 
 
@@ -83,7 +83,7 @@ def test_the_ring_is_a_list_that_forgets(sizes, num_adds, seed):
 @pytest.mark.parametrize("num_adds", [3, 8, 11], ids=["half full", "full", "wrapped"])
 def test_what_is_stored_is_drawn_evenly_and_nothing_else(num_adds):
     per_add, capacity, count = 2, 16, 32_000
-    memory = uniform(SPEC, capacity, count, per_add)
+    memory = uniform(example(SPEC), capacity, count, per_add)
     ring, add = memory.init(), jax.jit(memory.add)
     for k in range(num_adds):
         ring = add(ring, numbered(k * per_add, 1, per_add))
@@ -96,7 +96,7 @@ def test_what_is_stored_is_drawn_evenly_and_nothing_else(num_adds):
 
 
 def test_several_minibatches_are_independent():
-    memory = uniform(SPEC, 1024, batch_size=32, per_add=1024, num_batches=3)
+    memory = uniform(example(SPEC), 1024, batch_size=32, per_add=1024, num_batches=3)
     batch = jax.jit(lambda steps, key: memory.sample(memory.add(memory.init(), steps), key))(numbered(0, 32, 32), prng.key(0))
     assert batch.obs.shape == (3, 32, SPEC.num_agents, SPEC.obs_size)
     number = numbers_of(batch)
@@ -113,11 +113,11 @@ def test_a_sample_depends_on_the_key_and_on_nothing_else():
 
 def test_a_capacity_that_would_split_an_addition_is_refused():
     with pytest.raises(ValueError, match="capacity 10 is no multiple of the 4"):
-        uniform(SPEC, 10, 4, per_add=4)
+        uniform(example(SPEC), 10, 4, per_add=4)
 
 
 def test_an_addition_of_another_size_is_refused():
-    memory = uniform(SPEC, 8, 4, per_add=4)
+    memory = uniform(example(SPEC), 8, 4, per_add=4)
     with pytest.raises(ValueError, match="4 transitions at a time, not 2"):
         memory.add(memory.init(), numbered(0, 1, 2))
 
@@ -125,7 +125,7 @@ def test_an_addition_of_another_size_is_refused():
 @jax.jit
 def there_and_back(steps):
     rows = pack(steps)
-    return rows, unpack(SPEC, rows)
+    return rows, unpack(example(SPEC), rows)
 
 
 def transitions():
@@ -142,7 +142,7 @@ def transitions():
 @given(transitions())
 def test_packing_loses_nothing_but_done(steps):
     rows, back = there_and_back(steps)
-    assert rows.shape == (6, row_size(SPEC))
+    assert rows.shape == (6, row_size(example(SPEC)))
     assert back.weight is back.index is None
     for name in Transition._fields[:7]:
         leaf, restored = getattr(steps, name), getattr(back, name)
@@ -156,7 +156,7 @@ def test_packing_loses_nothing_but_done(steps):
 def test_the_ring_stays_in_place():
     """Adding and sampling in a compiled loop make no second ring, if the ring is given away."""
     capacity, per_add = 1 << 15, 4
-    memory = uniform(SPEC, capacity, batch_size=8, per_add=per_add)
+    memory = uniform(example(SPEC), capacity, batch_size=8, per_add=per_add)
     steps = numbered(0, 2, 2)
 
     def needs(look_back):
@@ -168,7 +168,7 @@ def test_the_ring_stays_in_place():
         loop = jax.jit(lambda ring, key: jax.lax.scan(once, ring, jax.random.split(key, 5)), donate_argnums=0)
         return loop.lower(jax.eval_shape(memory.init), prng.key(0)).compile().memory_analysis()
 
-    size, figures = capacity * row_size(SPEC) * 4, needs(look_back=False)
+    size, figures = capacity * row_size(example(SPEC)) * 4, needs(look_back=False)
     assert figures.alias_size_in_bytes >= size
     assert figures.temp_size_in_bytes < size / 50
     assert needs(look_back=True).temp_size_in_bytes >= size  # the figures do notice a ring that has to be copied

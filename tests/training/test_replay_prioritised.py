@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from counterpoint.core import prng
 from counterpoint.core.types import Transition
-from counterpoint.training.replay import _draw, prioritised, uniform
+from counterpoint.training.replay import _draw, example, prioritised, uniform
 from probes import COIN, spec_of
 
 SPEC = spec_of((1,), (COIN,))
@@ -20,7 +20,7 @@ CAPACITY, PER_ADD, BATCH, EXPONENT, BETA = 12, 4, 6, 0.7, 0.5
 
 @functools.cache
 def memory(batch_size=BATCH, exponent=EXPONENT, num_batches=1):
-    made = prioritised(SPEC, CAPACITY, batch_size, PER_ADD, num_batches, exponent, BETA)
+    made = prioritised(example(SPEC), CAPACITY, batch_size, PER_ADD, num_batches, exponent, BETA)
     return made._replace(add=jax.jit(made.add), sample=jax.jit(made.sample), feedback=jax.jit(made.feedback))
 
 
@@ -153,7 +153,7 @@ def test_a_million_equal_leaves_are_told_apart():
 
 def test_a_ring_that_may_grow_draws_as_the_larger_one_does():
     """A run made longer goes on with a longer ring: same priorities, same draws."""
-    small, large = (prioritised(SPEC, capacity, BATCH, PER_ADD, room=40) for capacity in (CAPACITY, 40))
+    small, large = (prioritised(example(SPEC), capacity, BATCH, PER_ADD, room=40) for capacity in (CAPACITY, 40))
     states = [with_priorities(made, LOPSIDED) for made in (small, large)]
     np.testing.assert_array_equal(states[0].tree, states[1].tree)
     one, other = (made.sample(state, prng.key(1)) for made, state in zip((small, large), states, strict=True))
@@ -161,7 +161,7 @@ def test_a_ring_that_may_grow_draws_as_the_larger_one_does():
 
 
 def test_a_uniform_ring_takes_no_feedback():
-    plain = uniform(SPEC, CAPACITY, BATCH, PER_ADD)
+    plain = uniform(example(SPEC), CAPACITY, BATCH, PER_ADD)
     state = plain.add(plain.init(), steps(0))
     batch = plain.sample(state, prng.key(0))
     assert batch.weight is None
