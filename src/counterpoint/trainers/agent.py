@@ -269,14 +269,14 @@ class AgentTrainer:
         """
         path = files.path_of(self._folder(save_dir, scenario), number)
         about = {"name": self.name, "steps": self.steps, "updates": self.updates, "learning": dataclasses.asdict(self.config)}
-        files.save(path, self.agent, about)
+        files.save(path, self.agent, self.spec, about)
         return path
 
     def load(self, save_dir: str | Path = "", scenario: str = "", number: int | None = None) -> None:
         """Restores what `save` wrote: the model with that number, or the one with the most steps."""
         folder = self._folder(save_dir, scenario)
         path = files.path_of(folder, number) if number is not None else files.newest(folder) or files.path_of(folder)
-        self.agent, about = files.load(path, self.agent, self.name)
+        self.agent, about = files.load(path, self.agent, self.spec, self.name)
         self._earlier_steps = about["steps"] - self.replay_buffer.added
         self.updates, self._before = about["updates"], self.agent.target_actor
         self._kept = self.steps // self.settings.save_rate if self.settings.save_rate else 0

@@ -198,14 +198,14 @@ class ComaTrainer:
         """
         path = files.path_of(_folder(save_dir, scenario), number)
         about = {"steps": int(self.agents.step), "draws": self._draws, "seed": self._seed}
-        files.save(path, self.agents, about | {"learning": dataclasses.asdict(self.config)})
+        files.save(path, self.agents, self.spec, about | {"learning": dataclasses.asdict(self.config)})
         return path
 
     def load(self, save_dir: str | Path, scenario: str, number: int | None = None) -> None:
         """Restores what `save` wrote, the model with that number or the one with the most steps, and begins an episode."""
         folder = _folder(save_dir, scenario)
         path = files.path_of(folder, number) if number is not None else files.newest(folder) or files.path_of(folder)
-        self.agents, about = files.load(path, self.agents, "this team")
+        self.agents, about = files.load(path, self.agents, self.spec, "this team")
         self._draws, self._seed = about["draws"], about["seed"]
         self._key, self._asked = prng.key(self._seed), None
         self.memory.clear()

@@ -11,6 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.spaces import Spec
 from counterpoint.core.trees import names_of
 from counterpoint.runs.tables import write_whole
 
@@ -31,8 +32,9 @@ def newest(folder: Path) -> Path | None:
     return max(reversed(found), key=lambda path: _read(path, tensors=False)[1]["steps"]) if found else None
 
 
-def save(path: Path, state: Any, about: dict[str, Any]) -> None:
+def save(path: Path, state: Any, spec: Spec, about: dict[str, Any]) -> None:
     """Writes a state's arrays and the facts about it, whole or not at all."""
+    about = about | {"sizes": _sizes(spec)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,13 +44,19 @@ def save(path: Path, state: Any, about: dict[str, Any]) -> None:
     write_whole(path, lambda draft: safetensors.numpy.save_file(tensors, draft, {"about": json.dumps(about)}))
 
 
-def load(path: Path, like: Any, owner: str) -> tuple[Any, dict[str, Any]]:
-    """Returns the state in a file, which must have the arrays of `like`, and the facts about it."""
+def load(path: Path, like: Any, spec: Spec, owner: str) -> tuple[Any, dict[str, Any]]:
+    """Returns the state in a file, which must have the arrays of `like` and fit the spec, and the facts about it."""
     tensors, about = _read(path)
     wanted = dict(zip(names_of(like), jax.tree.leaves(like), strict=True))
-    if {name: array.shape for name, array in tensors.items()} != {name: leaf.shape for name, leaf in wanted.items()}:
+    shapes = {name: array.shape for name, array in tensors.items()}
+    fits = about.get("sizes", _sizes(spec)) == _sizes(spec)  # padding can hide other sizes from the shapes
+    if not fits or shapes != {name: leaf.shape for name, leaf in wanted.items()}:
         raise UsageError(f"{path} holds other networks than {owner} has: use the model and spaces it was saved with.")
     return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(tensors[name]) for name in wanted]), about
+
+
+def _sizes(spec: Spec) -> list[list[int]]:
+    return [list(spec.obs_sizes), list(spec.act_sizes)]
 
 
 def _read(path: Path, tensors: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
