@@ -1,5 +1,9 @@
-"""Trainers: the same bits as the compiled learner's function, the authors' interface, threads, files, and learning."""
+"""Trainers: the bits of the compiled learner, the authors' interface, own networks, dead agents, threads, files, learning."""
 
+import dataclasses
+import importlib
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,16 @@ from counterpoint.core import prng as random
 from counterpoint.core.actions import heads_of
 from counterpoint.core.distributions import Categorical, DiagGaussian, MultiCategorical, SoftCategorical
 from counterpoint.core.errors import UsageError
+from counterpoint.core.nets import init_mlp, mlp
 from counterpoint.core.spaces import Box, Discrete
+from counterpoint.core.types import Transition
 from counterpoint.trainers import agent as trainers
-from counterpoint.trainers.agent import AgentTrainer, Losses, Model, Settings
+from counterpoint.trainers.agent import AgentTrainer, Losses, Settings
+from counterpoint.trainers.learner import Model, Sizes
 
 SIZES = (4, 3, 5)
 SPACES = (Discrete((5,)), Discrete((2, 3)), Box(2, -2.0, 6.0))
-SMALL = Model(num_units=8, num_layers=1)
+SMALL = Sizes(num_units=8, num_layers=1)
 
 
 def settings(**learning: Any) -> Settings:
@@ -29,8 +36,8 @@ def settings(**learning: Any) -> Settings:
     return Settings(maddpg.Config(**learning), batch_size=16, buffer_size=32, max_episode_len=2, update_every=1)
 
 
-def team(chosen: Settings) -> list[AgentTrainer]:
-    return [AgentTrainer(f"agent_{i}", SMALL, SIZES, SPACES, i, chosen) for i in range(3)]
+def team(chosen: Settings, model: Any = SMALL) -> list[AgentTrainer]:
+    return [AgentTrainer(f"agent_{i}", model, SIZES, SPACES, i, chosen) for i in range(3)]
 
 
 def play(agents: list[AgentTrainer], steps: int, seed: int = 0) -> None:
@@ -83,20 +90,31 @@ def test_the_same_batch_gives_the_same_bits(name: str) -> None:
     assert shared == ([True] * 3 if config.minibatch == "shared" else [True, False, False])
 
 
-def test_a_team_starts_as_that_of_a_run_does() -> None:
-    agents = team(settings(norm="layer"))
-    assert agents[0].config.norm == "none"  # the model decides, not the learner's settings
+@pytest.mark.parametrize("init", ["he", "glorot"])
+def test_a_team_starts_as_that_of_a_run_does(init: Any) -> None:
+    agents = team(settings(norm="layer", init=init))
+    assert agents[0].config.norm == "none"  # the sizes replace the norm of the learner's settings
     problem = maddpg.Problem(spec=agents[0].spec, heads=heads_of(agents[0].spec), sees=np.ones((3, 3), bool), axis=None)
-    start = jax.jit(lambda key: maddpg.init(agents[0].config, problem, key))(jax.random.split(random.key(0))[0])
+    chosen = maddpg.Config(num_units=8, num_layers=1, init=init)
+    start = jax.jit(lambda key: maddpg.init(chosen, problem, key))(jax.random.split(random.key(0))[0])
     jax.tree.map(np.testing.assert_array_equal, start, stacked(agents))
+
+
+def test_the_authors_weights_stay_below_glorots_limit() -> None:
+    """A layer of 4 inputs and 64 units: Glorot's limit is √(6/68) ≈ 0.30, He's is √(6/4) ≈ 1.22."""
+    agent = AgentTrainer("a", Sizes(num_layers=1), (4,), (Discrete((5,)),), 0)
+    largest = float(np.abs(agent.agent.actor[0].weight).max())
+    assert 0.25 < largest <= np.sqrt(6 / 68)
 
 
 def test_updates_come_when_due_and_only_the_learner_moves() -> None:
     chosen = Settings(trainers.AUTHORS, batch_size=16, max_episode_len=2, update_every=5)
     agents = team(chosen)
     play(agents, 31)
-    assert [agent.update(agents, 10) for agent in agents] == [None] * 3  # one transition is missing
+    assert [agent.update(agents, 10) for agent in agents] == [None] * 3
+    assert [agent.missing for agent in agents] == [1] * 3
     play(agents, 1)
+    assert agents[0].missing == 0
     assert agents[0].update(agents, 11) is None
     before = stacked(agents)
     losses = agents[1].update(agents, 10)
@@ -220,7 +238,7 @@ def test_saved_agents_go_on_as_they_would_have(tmp_path: Path) -> None:
         assert agent.update(agents, 0) == again.update(fresh, 0)
     jax.tree.map(np.testing.assert_array_equal, stacked(agents), stacked(fresh))
     with pytest.raises(UsageError, match="holds other networks than odd has"):
-        AgentTrainer("odd", Model(9, 1), SIZES, SPACES, 0, settings()).load(tmp_path, "simple_spread")
+        AgentTrainer("odd", Sizes(9, 1), SIZES, SPACES, 0, settings()).load(tmp_path, "simple_spread")
     with pytest.raises(UsageError, match=r"simple_tag/agent_0/trainer.safetensors does not exist: save the agent first"):
         agents[0].load(tmp_path, "simple_tag")
     paths[0].write_bytes(paths[0].read_bytes()[:100])
@@ -228,15 +246,207 @@ def test_saved_agents_go_on_as_they_would_have(tmp_path: Path) -> None:
         agents[0].load(tmp_path, "simple_spread")
 
 
-def test_gymnasiums_spaces() -> None:
-    assert trainers.space_of(spaces.Discrete(4)) == Discrete((4,))
-    assert trainers.space_of(spaces.MultiDiscrete([5, 3])) == Discrete((5, 3))
-    assert trainers.space_of(spaces.MultiBinary(3)) == Discrete((2, 2, 2))
-    assert trainers.space_of(spaces.Box(-1, 3, (2,))) == Box(2, -1.0, 3.0)
-    with pytest.raises(UsageError, match="one finite pair of bounds"):
-        trainers.space_of(spaces.Box(np.array([0, -1]), np.array([1, 1])))
-    with pytest.raises(UsageError, match="actions must be Discrete"):
-        trainers.space_of(spaces.Text(3))
+def test_the_warmup_may_be_chosen() -> None:
+    assert Settings(batch_size=16, max_episode_len=2).first_update == 32
+    assert Settings(batch_size=16, max_episode_len=2, buffer_size=20).first_update == 20
+    agents = team(Settings(batch_size=16, max_episode_len=2, update_every=1, warmup=5))
+    play(agents, 4)
+    assert agents[0].missing == 1
+    assert agents[0].update(agents, 0) is None
+    play(agents, 1)
+    assert isinstance(agents[0].update(agents, 0), Losses)
+
+
+def test_every_entry_of_a_box_may_have_its_own_bounds() -> None:
+    box = spaces.Box(np.array([0.0, -10.0], np.float32), np.array([1.0, 30.0], np.float32))
+    chosen = Settings(maddpg.Config(), batch_size=4, warmup=4, update_every=1)
+    agents = [AgentTrainer(f"agent_{i}", SMALL, (3, 3), (box, spaces.Discrete(4)), i, chosen) for i in range(2)]
+    assert agents[0].space == Box(2, (0.0, -10.0), (1.0, 30.0))
+    obs = np.ones(3)
+    drawn = np.stack([agents[0].action(obs) for _ in range(200)])
+    assert ((drawn >= [0, -10]) & (drawn <= [1, 30])).all()
+    assert drawn[:, 1].max() > 1
+    gaussian = agents[0].distribution(obs)
+    assert isinstance(gaussian, DiagGaussian)
+    np.testing.assert_allclose(gaussian.mean, agents[0].action(obs, greedy=True), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(gaussian.log_std), [0.2 * 0.5, 0.2 * 20], rtol=1e-5)
+    for _ in range(4):
+        trainers.experience(agents, [obs, obs], ([0.25, 20.0], 3), (1.0, 1.0), [obs, obs], (False, False), False)
+    np.testing.assert_allclose(agents[0].replay_buffer.collect().action[0], [-0.5, 0.5], rtol=1e-6)
+    losses = agents[0].update(agents, 0)
+    assert losses is not None
+    assert np.isfinite(losses).all()
+
+
+PERCEPTRON = Model(
+    init=lambda key, inputs, outputs: init_mlp(key, inputs, (8,), outputs, "none", "he"), apply=lambda params, x: mlp(params, x)
+)
+"""The perceptron of `SMALL` as a network of the user's own."""
+
+
+@pytest.mark.parametrize(
+    "learning",
+    [
+        {"order": "sequential", "minibatch": "per-agent", "replay": "prioritised", "straight_through": True},
+        {"order": "snapshot", "minibatch": "shared", "standardise_rewards": True, "critic_lr": 0.02, "clip_by": "global"},
+    ],
+    ids=["sequential", "snapshot"],
+)
+@pytest.mark.parametrize("local_critic", [False, True], ids=["maddpg", "ddpg"])
+def test_a_perceptron_as_a_model_acts_and_learns_as_the_built_in_one(learning: dict[str, Any], local_critic: bool) -> None:
+    ours, own = (
+        [AgentTrainer(f"agent_{i}", model, SIZES, SPACES, i, settings(**learning), local_critic) for i in range(3)]
+        for model in (SMALL, PERCEPTRON)
+    )
+    jax.tree.map(np.testing.assert_array_equal, stacked(ours), stacked(own))
+    for agents in (ours, own):
+        play(agents, 24)
+        for k in range(8):  # the second agent is dead in these
+            obs = [np.full(size, 0.1 * k) for size in SIZES]
+            trainers.experience(agents, obs, (1, None, [0.0, 4.0]), (1.0, None, 2.0), obs, (False, None, True), True)
+    for row, again in zip(ours[2].replay_buffer.collect(), own[2].replay_buffer.collect(), strict=True):
+        np.testing.assert_allclose(row, again, atol=1e-5)  # the same actions
+    for _ in range(2):
+        losses = [[agent.update(agents, 0) for agent in agents] for agents in (ours, own)]
+        np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4, atol=1e-5)  # pyright: ignore[reportArgumentType]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), stacked(ours), stacked(own))
+    obs = np.full(4, 0.3)
+    np.testing.assert_allclose(own[0].action(obs, greedy=True), ours[0].action(obs, greedy=True), rtol=1e-3)
+    np.testing.assert_allclose(own[0].distribution(obs).mode(), ours[0].distribution(obs).mode(), rtol=1e-3)
+
+
+class Squares:
+    """A network that is no perceptron: a linear map of the inputs and their squares, as an object that cannot be hashed."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def init(self, key: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+        weight = jax.random.normal(key, (2 * inputs.size, outputs.size)) * 0.1
+        return {"weight": weight * jnp.concatenate([inputs, inputs])[:, None] * outputs[None], "bias": jnp.zeros(outputs.size)}
+
+    def apply(self, params: dict[str, Any], x: Any) -> Any:
+        out = jnp.concatenate([x, x**2], axis=-1) @ params["weight"]
+        return out + jnp.broadcast_to(params["bias"], out.shape)
+
+
+def test_a_model_of_the_users_own_is_saved_and_refused_in_words(tmp_path: Path) -> None:
+    agents, fresh = team(settings(), Squares()), team(settings(), Squares())
+    play(agents, 32)
+    for agent in agents:
+        agent.update(agents, 0)
+    agents[0].save(tmp_path, "own")
+    fresh[0].load(tmp_path, "own")
+    assert set(fresh[0].agent.actor) == {"weight", "bias"}
+    np.testing.assert_array_equal(fresh[0].action(np.ones(4), greedy=True), agents[0].action(np.ones(4), greedy=True))
+    with pytest.raises(UsageError, match=r"the model must be Sizes\(...\) or have functions init and apply, not 64"):
+        team(settings(), 64)
+    wrong = Model(Squares().init, lambda params, x: x)
+    with pytest.raises(UsageError, match=r"return shape \(1, 1\) for one input of size 30, not \(1, 30\)"):
+        team(settings(), wrong)
+
+
+def test_a_dead_agent_is_masked_in_a_batch_made_by_hand() -> None:
+    """Agent 0 dies after the first of four steps: its update sees one living row, that of agent 1 sees four."""
+    chosen = Settings(maddpg.Config(), batch_size=4, warmup=4, update_every=1, seed=3)
+    spaces, sizes = (Discrete((2,)), Discrete((2,))), (1, 2)
+    agents, by_name = ([AgentTrainer(f"agent_{i}", SMALL, sizes, spaces, i, chosen) for i in range(2)] for _ in range(2))
+    mate = [(np.array([k, 1.0]), [0.0, 1.0], float(k), np.array([k + 1.0, 1.0]), k == 3) for k in range(4)]
+    agents[0].experience([5.0], [1.0, 0.0], 7.0, [6.0], True, False)
+    for _ in range(3):
+        agents[0].experience(alive=False)
+    for step in mate:
+        agents[1].experience(*step, False)
+    first = ({"agent_0": [5.0]}, {"agent_0": [1.0, 0.0]}, {"agent_0": 7.0}, {"agent_0": [6.0]}, {"agent_0": True})
+    for k, step in enumerate(mate):
+        tables = [{"agent_1": part} | (first[j] if k == 0 else {}) for j, part in enumerate(step)]
+        if k == 1:
+            tables[0]["agent_0"] = [6.0]  # the last observation, which environments repeat; without an action it is dead
+        trainers.experience(by_name, *tables, terminal=False)
+    zeros = np.zeros((4, 2, 2), np.float32)
+    obs, next_obs, action = zeros.copy(), zeros.copy(), zeros.copy()
+    obs[0, 0], next_obs[0, 0], action[0, 0] = [5, 0], [6, 0], [1, 0]
+    obs[:, 1], next_obs[:, 1], action[:, 1] = [s[0] for s in mate], [s[3] for s in mate], [0, 1]
+    alive = np.array([[True, True], [False, True], [False, True], [False, True]])
+    whole: Any = {
+        "obs": obs,
+        "action": action,
+        "reward": np.array([[7, 0], [0, 1], [0, 2], [0, 3]], np.float32),
+        "next_obs": next_obs,
+        "terminated": np.array([[True, False], [True, False], [True, False], [True, True]]),
+        "alive": alive,
+        "done": np.zeros(4, bool),
+    }
+    spec = agents[0].spec
+    problem = maddpg.Problem(spec=spec, heads=heads_of(spec), sees=np.ones((2, 2), bool), axis=None)
+    start = stacked(agents)
+    for trained in (agents, by_name):
+        rows = [agent.replay_buffer.collect() for agent in trained]
+        np.testing.assert_array_equal(np.stack([row.alive for row in rows], axis=1), alive)
+        losses = [agent.update(trained, 0) for agent in trained]
+        for i in range(2):
+            index = trained[i].replay_sample_index
+            batch = Transition(**{name: jnp.asarray(part[index]) for name, part in whole.items()})
+            key = jax.random.fold_in(jax.random.split(random.key(3))[1], 0)
+            own = jax.tree.map(lambda leaf: leaf[i], start)  # noqa: B023 — used at once
+            column = maddpg.column(batch, jnp.asarray(i))
+            expected, metrics = jax.jit(lambda *args: maddpg.update_agent(agents[0].config, problem, *args))(
+                own, start, column, batch, jnp.asarray(i), key
+            )
+            jax.tree.map(np.testing.assert_array_equal, trained[i].agent, expected)
+            assert losses[i] == Losses(**{field: float(metrics[field]) for field in Losses._fields})
+
+
+def test_models_are_kept_under_numbers_and_loaded_at_the_start(tmp_path: Path) -> None:
+    chosen = Settings(
+        trainers.AUTHORS, batch_size=4, warmup=4, update_every=5, save_dir=str(tmp_path), scenario="tag", save_rate=10
+    )
+    fresh = team(dataclasses.replace(chosen, restore=True))  # nothing to restore: no complaint
+    assert fresh[0].updates == 0
+    agents = team(chosen)
+    outputs = {}
+    for t in range(1, 36):
+        play(agents, 1, seed=t)
+        for agent in agents:
+            agent.update(agents, t)
+        outputs[t] = agents[1].action(np.ones(3), greedy=True)
+    folder = tmp_path / "tag/agent_1"
+    assert sorted(path.name for path in folder.iterdir()) == [f"{n}_trainer.safetensors" for n in (1, 2, 3)]
+    restored = team(dataclasses.replace(chosen, restore=True))
+    assert [(agent.steps, agent.updates) for agent in restored] == [(30, 6)] * 3
+    np.testing.assert_array_equal(restored[1].action(np.ones(3), greedy=True), outputs[30])
+    restored[1].load(number=1)
+    assert restored[1].steps == 10
+    np.testing.assert_array_equal(restored[1].action(np.ones(3), greedy=True), outputs[10])
+    agents[1].save()
+    restored[1].load()  # the file without a number has seen more steps
+    assert restored[1].steps == 35
+    (folder / "12_trainer.safetensors").write_bytes((folder / "2_trainer.safetensors").read_bytes())
+    (folder / "notes_trainer.safetensors").write_bytes(b"not ours")
+    restored[1].load()
+    assert restored[1].steps == 35
+    with pytest.raises(UsageError, match=r"agent_1/9_trainer.safetensors does not exist"):
+        restored[1].load(number=9)
+    with pytest.raises(UsageError, match="there is no folder for the models: give save_dir"):
+        team(settings())[0].save()
+
+
+def test_discounting_takes_lists() -> None:
+    """Backwards with γ = ½: 8; 4 + 4; 2, where the game ended; 1 + 1."""
+    np.testing.assert_array_equal(trainers.discount_with_dones([1, 2, 4, 8], [0, 1, 0, 0], 0.5), [2, 2, 8, 8])
+    np.testing.assert_array_equal(trainers.discount_with_dones(np.ones(2), (False, False), 0.5), [1.5, 1])
+    assert trainers.discount_with_dones([], [], 0.5).shape == (0,)
+    with pytest.raises(UsageError, match=r"one entry per step each, not shapes \(2,\) and \(1,\)"):
+        trainers.discount_with_dones([1, 2], [True], 0.5)
+
+
+def test_the_package_exports_its_names() -> None:
+    package = importlib.import_module("counterpoint.trainers")
+    for name in ("AgentTrainer", "ComaTrainer", "Memory", "ReplayBuffer", "Settings", "Sizes", "experience"):
+        assert getattr(package, name).__name__ == name
+        assert name in dir(package)
+    assert not hasattr(package, "nothing")
+    code = "import sys; from counterpoint.trainers import ReplayBuffer; print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_refusals() -> None:
@@ -244,6 +454,10 @@ def test_refusals() -> None:
         settings(lr=0.0)
     with pytest.raises(UsageError, match="--batch-size must be at least 1, not 0"):
         Settings(batch_size=0)
+    with pytest.raises(UsageError, match="warmup 33 must be at most buffer_size 32"):
+        Settings(batch_size=16, buffer_size=32, warmup=33)
+    with pytest.raises(UsageError, match="save_rate and restore need a folder: set save_dir"):
+        Settings(save_rate=100)
     with pytest.raises(UsageError, match="trainers draw by priority each for itself"):
         settings(replay="prioritised", minibatch="shared")
     with pytest.raises(UsageError, match="extra has index 3 among 3 observation shapes and 3 action spaces"):
@@ -256,6 +470,10 @@ def test_refusals() -> None:
         agents[0].action(np.zeros(3))
     with pytest.raises(UsageError, match="agent_0 cannot have done 5: give what action or to_space returned"):
         agents[0].experience(np.zeros(4), 5, 0.0, np.zeros(4), False, False)
+    with pytest.raises(UsageError, match="agent_0 needs act, new_obs: give them, or alive=False if the agent is dead"):
+        agents[0].experience(np.zeros(4))
+    with pytest.raises(UsageError, match="a step needs one entry for each of 3 agents, not 2: give None to dead ones"):
+        trainers.experience(agents, [np.zeros(4)] * 2, [0, 0], [0, 0], [np.zeros(4)] * 2, False, False)
     agents[2].experience(np.zeros(5), [0.0, 0.0], 0.0, np.zeros(5), False, False)
     with pytest.raises(UsageError, match="agent_0 has stored 32 transitions and agent_2 33: give every agent its experience"):
         agents[0].update(agents, 0)
@@ -266,7 +484,7 @@ def test_a_team_learns_in_a_loop_of_its_own() -> None:
     """One agent must choose what its cue says, the other must steer to a number between 1 and 3 that its cue names."""
     learning = maddpg.Config(noise_start=0.3, minibatch="per-agent")
     chosen = Settings(learning, batch_size=64, buffer_size=4000, max_episode_len=1, update_every=4)
-    model, spaces = Model(16, 2, "layer"), (Discrete((2,)), Box(1, 0.0, 4.0))
+    model, spaces = Sizes(16, 2, "layer"), (Discrete((2,)), Box(1, 0.0, 4.0))
     agents = [AgentTrainer(f"agent_{i}", model, (1, 1), spaces, i, chosen, local_critic=True) for i in range(2)]
     assert [layer.bias.shape for layer in agents[1].agent.actor] == [(16,), (16,), (2,)]
     assert agents[1].agent.actor[0].norm is not None

@@ -1,4 +1,4 @@
-"""The replay buffer of one's own loop: against a Python list, under threads, and by its chances."""
+"""The replay buffer for a loop of your own: against a Python list, under threads, and by its probabilities."""
 
 import sys
 import threading
@@ -13,18 +13,19 @@ from counterpoint.trainers.buffer import Batch, ReplayBuffer
 
 
 def put(buffer, tag):
-    """A transition that says in every field which it is."""
-    buffer.add([tag, -tag], [tag], 10 * tag, [tag + 1, -tag - 1], tag % 2 == 1)
+    """Adds a transition that carries its number in every field."""
+    buffer.add([tag, -tag], [tag], 10 * tag, [tag + 1, -tag - 1], tag % 2 == 1, tag % 3 > 0)
 
 
 def tags(batch: Batch) -> list[int]:
-    """Which transitions these are, after a look whether every field is of the same one."""
+    """Returns the numbers of the transitions, after checking that all fields belong together."""
     tag = batch.obs[:, 0]
     np.testing.assert_array_equal(batch.obs, np.stack([tag, -tag], axis=1))
     np.testing.assert_array_equal(batch.action[:, 0], tag)
     np.testing.assert_array_equal(batch.reward, 10 * tag)
     np.testing.assert_array_equal(batch.next_obs, np.stack([tag + 1, -tag - 1], axis=1))
     np.testing.assert_array_equal(batch.done, tag % 2 == 1)
+    np.testing.assert_array_equal(batch.alive, tag % 3 > 0)
     return [int(t) for t in tag]
 
 

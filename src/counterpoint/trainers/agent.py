@@ -1,92 +1,89 @@
-"""One object per agent, for those who write the loop themselves: act, store, learn; over the functions of `algos.maddpg`.
+"""One object per agent for a loop of your own: it acts, stores and learns, over the functions of `algos.maddpg`.
 
     for each step:  a_i = trainer_i.action(o_i);  trainer_i.experience(o_i, a_i, r_i, o'_i, done, terminal)
                     for each trainer: preupdate();  for each trainer: update(trainers, t)
 
-The interface is that of the authors' trainers; what an update computes is `maddpg.update_agent`, as in a compiled run.
+The interface is that of the authors' trainers; an update computes `maddpg.update_agent`, as in a compiled run.
 """
 
 import dataclasses
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from counterpoint import config as configs
 from counterpoint.algos import maddpg
 from counterpoint.algos.base import TD_ERRORS
 from counterpoint.core import numpy_policy, prng
-from counterpoint.core.actions import heads_of
+from counterpoint.core.checks import at_least
 from counterpoint.core.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical, SoftCategorical
 from counterpoint.core.errors import UsageError
-from counterpoint.core.nets import Normalise, Params
+from counterpoint.core.ops import discounted_returns
 from counterpoint.core.spaces import ActionSpace, Box, Spec, action_space_of
-from counterpoint.core.trees import names_of
 from counterpoint.core.types import Transition
-from counterpoint.runs.tables import write_whole
+from counterpoint.trainers import files
 from counterpoint.trainers.buffer import Batch, ReplayBuffer
+from counterpoint.trainers.learner import Sizes, fold_in, gather, learner, networks_of, outputs, starter
 
-
-@dataclass(frozen=True)
-class Model:
-    """The networks: perceptrons with hidden layers of one width, for actor and critic alike."""
-
-    num_units: int = 64
-    """Width of the hidden layers."""
-    num_layers: int = 2
-    """Number of hidden layers."""
-    norm: Normalise = "none"
-    """Normalise the hidden layers, over their units or over the minibatch."""
-
-
-AUTHORS = maddpg.Config(minibatch="per-agent", order="sequential")
-"""The authors' learner, which takes agents one after another, each with its own minibatch."""
+AUTHORS = maddpg.Config(minibatch="per-agent", order="sequential", init="glorot")
+"""The authors' learner: agents learn one after another, each from its own minibatch, and weights start as Glorot's."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all trainers of a team share; the defaults are the authors'."""
+    """The settings that all trainers of a team share; the defaults are the authors'."""
 
     learning: maddpg.Config = AUTHORS
-    """Of the learner; its networks' sizes come from the model instead."""
+    """Settings of the learner; `Sizes` replace its width, depth and norm."""
     batch_size: int = 1024
     """Transitions per minibatch."""
     buffer_size: int = 1_000_000
     """Transitions kept for replay."""
     overwrite: Literal["oldest", "random"] = "oldest"
-    """Which of them a full buffer gives up."""
+    """Which transition a full buffer overwrites."""
     max_episode_len: int = 25
-    """Steps per episode: learning begins with batch_size episodes' worth of transitions, or with a full buffer."""
+    """Steps per episode, for the default of `warmup`."""
+    warmup: int = 0
+    """Transitions before the first update (0: batch_size × max_episode_len, at most buffer_size)."""
     update_every: int = 100
     """Steps between updates."""
     seed: int = 0
-    """The one source of randomness; give all agents of a team the same."""
+    """Seed of all randomness; give all agents of a team the same."""
+    save_dir: str = ""
+    """Folder of the saved models."""
+    scenario: str = "default"
+    """Name of the folder in save_dir."""
+    save_rate: int = 0
+    """Steps between the models that update keeps under numbers (0: it keeps none)."""
+    restore: bool = False
+    """Load the newest saved model at the start, if there is one."""
 
     def __post_init__(self) -> None:
-        own = {name: value for name, value in vars(self).items() if name not in ("learning", "overwrite")}
-        configs.override(configs.Config(), **vars(self.learning), **own)  # the checks of a run
+        at_least(self, 1, "batch_size", "update_every")
+        at_least(self, 0, "max_episode_len", "warmup", "seed", "save_rate")
+        at_least(self, self.batch_size, "buffer_size")
+        if self.warmup > self.buffer_size:
+            raise UsageError(f"warmup {self.warmup} must be at most buffer_size {self.buffer_size}: choose a smaller one.")
+        if (self.save_rate or self.restore) and not self.save_dir:
+            raise UsageError("save_rate and restore need a folder: set save_dir too.")
         if self.learning.replay == "prioritised" and self.learning.minibatch == "shared":
             raise UsageError(
                 "trainers draw by priority each for itself: choose minibatch='per-agent' in the learning settings."
             )
 
     @property
-    def warmup(self) -> int:
-        """Transitions before the first update."""
-        return min(self.batch_size * max(self.max_episode_len, 1), self.buffer_size)
+    def first_update(self) -> int:
+        """Transitions that the buffer must hold before the first update."""
+        return self.warmup or min(self.batch_size * max(self.max_episode_len, 1), self.buffer_size)
 
 
 class Losses(NamedTuple):
-    """What an update reports; the names are those of a run's metrics."""
+    """The metrics of an update, named as in a run."""
 
     critic_loss: float
     actor_loss: float
@@ -95,16 +92,17 @@ class Losses(NamedTuple):
 
 
 class AgentTrainer:
-    """An agent: its policy, its memory and its learner.
+    """An agent: its policy, its replay buffer and its learner.
 
-    `obs_shapes` and `action_spaces` are those of all agents in order; `index` says which of them this one is. With
-    `local_critic` its critic sees the agent's own observation and action only: DDPG. A team shares model and settings.
+    `model` is `Sizes` or an object with functions init and apply, such as `Model`. `obs_shapes` and `action_spaces` are those
+    of all agents in order; `index` is this agent's place among them. With `local_critic` the critic sees the agent's own
+    observation and action only: DDPG. A team shares model and settings.
     """
 
     def __init__(
         self,
         name: str,
-        model: Model,
+        model: Any,
         obs_shapes: Sequence[int | tuple[int, ...]],
         action_spaces: Sequence[Any],
         index: int,
@@ -123,12 +121,14 @@ class AgentTrainer:
             obs_sizes=tuple(int(np.prod(shape)) for shape in obs_shapes),
             action_spaces=tuple(map(action_space_of, action_spaces)),
         )
-        self.config = dataclasses.replace(self.settings.learning, **vars(model))
+        self.networks = networks_of(model)
+        sizes = vars(self.networks) if isinstance(self.networks, Sizes) else {}
+        self.config = dataclasses.replace(self.settings.learning, **sizes)
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts
         rows = tuple(map(tuple, sees.tolist()))
-        self._learn = _learner(self.config, self.spec, rows)
+        self._learn = learner(self.networks, self.config, self.spec, rows)
         key_init, self._key_learn = jax.random.split(prng.key(self.settings.seed))
-        self.agent: maddpg.Agent = _starter(model, self.config.standardise_rewards, self.spec, rows)(key_init, index)
+        self.agent: maddpg.Agent = starter(self.networks, self.config, self.spec, rows)(key_init, index)
         self.replay_buffer = ReplayBuffer(
             self.settings.buffer_size,
             overwrite=self.settings.overwrite,
@@ -138,14 +138,17 @@ class AgentTrainer:
             beta=self.config.priority_beta,
         )
         self.replay_sample_index: np.ndarray | None = None
-        """Which transitions the last update learnt from, until `preupdate`."""
+        """Places of the transitions that the last update learnt from, until `preupdate`."""
         self._rng = np.random.default_rng((self.settings.seed, 0, index))
         self._earlier_steps = 0
         self.updates = 0
-        """How often the agent has learnt."""
+        """Number of updates so far."""
+        self._kept = 0
         self._before = self.agent.target_actor
         self._team = self._acting()
         self._noise = numpy_policy.begin(self._team)
+        if self.settings.restore and files.newest(self._folder()):
+            self.load()
 
     @property
     def space(self) -> ActionSpace:
@@ -153,12 +156,20 @@ class AgentTrainer:
 
     @property
     def steps(self) -> int:
-        """Transitions ever stored, before loading too: what the schedule of exploration counts."""
+        """Steps stored so far, including those before loading; the schedule of exploration counts them."""
         return self._earlier_steps + self.replay_buffer.added
 
+    @property
+    def missing(self) -> int:
+        """Transitions that are still missing before the first update; 0 if enough are stored."""
+        return max(self.settings.first_update - len(self.replay_buffer), 0)
+
     def action(self, obs: Any, greedy: bool = False) -> np.ndarray:
-        """The action for one observation, in the world's units: a probability or one-hot vector per head, or real numbers."""
-        seen = self._observation(obs)[None]
+        """Returns the action for one observation, in the environment's units.
+
+        It is a probability or one-hot vector per head, or real numbers.
+        """
+        seen = self._inputs(obs)
         if greedy:
             action = numpy_policy.greedy(self._team, seen)
         else:
@@ -166,15 +177,15 @@ class AgentTrainer:
         return numpy_policy.to_world(self._team, action)[0]
 
     def to_space(self, action: np.ndarray) -> Any:
-        """The action as Gymnasium writes it: an integer for one head, integers for several, a real vector as it is."""
+        """Returns the action as Gymnasium expects it: an integer for one head, integers for several, a real vector as it is."""
         if isinstance(self.space, Box):
             return action
         choices = numpy_policy.choices(self._team.spaces[0], action)
         return choices[0] if len(choices) == 1 else np.array(choices)
 
     def distribution(self, obs: Any) -> Distribution:
-        """From what `action` draws, in the world's units; of real numbers before they are cut to their range."""
-        logits = jnp.asarray(numpy_policy.outputs(self._team, self._observation(obs)[None])[0])
+        """Returns the distribution that `action` draws from, in the environment's units and before clipping to the bounds."""
+        logits = jnp.asarray(numpy_policy.outputs(self._team, self._inputs(obs))[0])
         space, config = self.space, self.config
         if isinstance(space, Box):
             share = min(self.steps / config.noise_steps, 1.0)
@@ -185,19 +196,43 @@ class AgentTrainer:
             return MultiCategorical.split(logits, space.heads)
         return SoftCategorical(logits, config.temperature) if config.world_action == "soft" else Categorical(logits)
 
-    def experience(self, obs: Any, act: Any, rew: Any, new_obs: Any, done: Any, terminal: Any) -> None:
-        """Stores a step. `act` is what `action` or `to_space` gave; `done` ends the game, `terminal` only the recording."""
+    def experience(
+        self,
+        obs: Any = None,
+        act: Any = None,
+        rew: Any = 0.0,
+        new_obs: Any = None,
+        done: Any = False,
+        terminal: Any = False,
+        alive: bool = True,
+    ) -> None:
+        """Stores a step. `act` is the result of `action` or `to_space`; `done` ends the game, `terminal` only the recording.
+
+        For an agent that died before this step, `experience(alive=False)` is enough: nobody learns from its part of the step,
+        and the agents' buffers stay aligned.
+        """
+        i = self.index
+        if not alive:
+            seen = np.zeros(self.spec.obs_sizes[i], np.float32)
+            self.replay_buffer.add(seen, np.zeros(self.spec.act_sizes[i], np.float32), 0.0, seen, True, alive=False)
+            return
+        missing = [name for name, given in (("obs", obs), ("act", act), ("new_obs", new_obs)) if given is None]
+        if missing:
+            raise UsageError(f"{self.name} needs {', '.join(missing)}: give them, or alive=False if the agent is dead.")
         self.replay_buffer.add(self._observation(obs), self._vector(act), rew, self._observation(new_obs), done)
         if done or terminal:
             self._noise = numpy_policy.begin(self._team)
 
     def preupdate(self) -> None:
-        """Forgets which transitions the last update learnt from."""
+        """Forgets the places of the last minibatch."""
         self.replay_sample_index = None
 
     def update(self, agents: Sequence["AgentTrainer"], t: int) -> Losses | None:
-        """Learns, if t is a multiple of `update_every` and enough is stored; reads the other agents, changes only itself."""
-        if t % self.settings.update_every or len(self.replay_buffer) < self.settings.warmup:
+        """Learns from a minibatch and returns the losses; reads the other agents and changes only itself.
+
+        Returns None if t is no multiple of `update_every`, or while transitions are missing: `missing` says how many.
+        """
+        if t % self.settings.update_every or self.missing:
             return None
         self._check_team(agents)
         with together(agents):
@@ -206,66 +241,81 @@ class AgentTrainer:
             weight = self.replay_buffer.weights(index) if self.replay_buffer.prioritised else None
         self.replay_sample_index = index
         targets = [agent.target_actor_in(self.updates) for agent in agents]
-        figures = self.learn(targets, self._joint(batches, weight), _fold_in(self._key_learn, self.updates))
-        errors = figures.pop(TD_ERRORS, None)
+        metrics = self.learn(targets, self._joint(batches, weight), fold_in(self._key_learn, self.updates))
+        errors = metrics.pop(TD_ERRORS, None)
         if errors is not None:
             self.replay_buffer.update_priorities(index, errors)
-        return Losses(**{name: float(value) for name, value in figures.items()})
+        self._keep()
+        return Losses(**{name: float(value) for name, value in metrics.items()})
 
-    def learn(self, targets: Sequence[Params], batch: Transition, key: jax.Array) -> dict[str, np.ndarray]:
-        """One `maddpg.update_agent` on a joint batch [B, …], given all agents' target actors; returns its figures."""
+    def learn(self, targets: Sequence[Any], batch: Transition, key: jax.Array) -> dict[str, np.ndarray]:
+        """Performs one update on a joint batch [B, …], given all agents' target actors, and returns its metrics."""
         self._before = self.agent.target_actor
         i = np.int32(self.index)
-        self.agent, figures = self._learn(self.agent, *_gather(list(targets), batch, i), batch, i, key)
+        self.agent, metrics = self._learn(self.agent, *gather(list(targets), batch, i), batch, i, key)
         self.updates += 1
         self._team = self._acting()
-        return jax.device_get(figures)
+        return jax.device_get(metrics)
 
-    def target_actor_in(self, update: int) -> Params:
-        """What an agent reads of this one in its update of that number: if all learn from a snapshot, not what that moved."""
+    def target_actor_in(self, update: int) -> Any:
+        """Returns the target actor that others read in their update of that number: of a snapshot, the one before it."""
         return self._before if self.config.order == "snapshot" and self.updates == update + 1 else self.agent.target_actor
 
-    def save(self, save_dir: str | Path, scenario: str) -> Path:
-        """Writes networks, targets and optimisers to <save_dir>/<scenario>/agent_<index>/; replay is not kept."""
-        path = self._path(save_dir, scenario)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot make {path.parent} ({error.strerror}): choose another save_dir.") from error
-        leaves = map(np.asarray, jax.tree.leaves(self.agent))
-        tensors = {name: np.asarray(leaf, order="C") for name, leaf in zip(names_of(self.agent), leaves, strict=True)}
+    def save(self, save_dir: str | Path = "", scenario: str = "", number: int | None = None) -> Path:
+        """Writes networks, targets and optimisers to <save_dir>/<scenario>/agent_<index>/ and returns the file's path.
+
+        The file is trainer.safetensors, or <number>_trainer.safetensors. The folder is the settings' unless given here.
+        The replay buffer is not saved.
+        """
+        path = files.path_of(self._folder(save_dir, scenario), number)
         about = {"name": self.name, "steps": self.steps, "updates": self.updates, "learning": dataclasses.asdict(self.config)}
-        write_whole(path, lambda draft: safetensors.numpy.save_file(tensors, draft, {"about": json.dumps(about)}))
+        files.save(path, self.agent, self.spec, about)
         return path
 
-    def load(self, save_dir: str | Path, scenario: str) -> None:
-        """Takes up what `save` wrote."""
-        path = self._path(save_dir, scenario)
-        try:
-            with safetensors.safe_open(path, "np") as file:
-                names = file.keys()
-                tensors = {name: file.get_tensor(name) for name in names}
-                about = json.loads(file.metadata()["about"])
-        except FileNotFoundError:
-            raise UsageError(f"{path} does not exist: save the agent first, or check save_dir and scenario.") from None
-        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-            raise UsageError(f"{path} is damaged ({error}): restore it, or start without it.") from None
-        wanted = dict(zip(names_of(self.agent), jax.tree.leaves(self.agent), strict=True))
-        if {name: array.shape for name, array in tensors.items()} != {name: leaf.shape for name, leaf in wanted.items()}:
-            raise UsageError(f"{path} holds other networks than {self.name} has: use the model and spaces it was saved with.")
-        self.agent = jax.tree.unflatten(jax.tree.structure(self.agent), [jnp.asarray(tensors[name]) for name in wanted])
+    def load(self, save_dir: str | Path = "", scenario: str = "", number: int | None = None) -> None:
+        """Restores what `save` wrote: the model with that number, or the one with the most steps."""
+        folder = self._folder(save_dir, scenario)
+        path = files.path_of(folder, number) if number is not None else files.newest(folder) or files.path_of(folder)
+        self.agent, about = files.load(path, self.agent, self.spec, self.name)
         self._earlier_steps = about["steps"] - self.replay_buffer.added
         self.updates, self._before = about["updates"], self.agent.target_actor
+        self._kept = self.steps // self.settings.save_rate if self.settings.save_rate else 0
         self._team = self._acting()
 
-    def _path(self, save_dir: str | Path, scenario: str) -> Path:
-        return Path(save_dir).expanduser() / scenario / f"agent_{self.index}" / "trainer.safetensors"
+    def _keep(self) -> None:
+        """Saves the model under the number steps // save_rate whenever that number has grown."""
+        rate = self.settings.save_rate
+        if rate and self.steps // rate > self._kept:
+            self._kept = self.steps // rate
+            self.save(number=self._kept)
+
+    def _folder(self, save_dir: str | Path = "", scenario: str = "") -> Path:
+        place = str(save_dir) or self.settings.save_dir
+        if not place:
+            raise UsageError("there is no folder for the models: give save_dir, or set it in Settings.")
+        return Path(place).expanduser() / (scenario or self.settings.scenario) / f"agent_{self.index}"
 
     def _acting(self) -> numpy_policy.Team:
-        """The actor in NumPy, which answers one observation far sooner than a compiled program would start."""
-        i, actor = self.index, jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.agent.actor)
+        """Returns the actor in NumPy, which is faster for one observation than a call of a compiled program.
+
+        A network of the user's own has no NumPy form: its team takes the network's outputs in place of observations.
+        """
+        i, rules = self.index, numpy_policy.rules_of(self.config)
+        if not isinstance(self.networks, Sizes):
+            size = self.space.size
+            same = numpy_policy.Layer(np.eye(size, dtype=np.float32)[None], np.zeros((1, 1, size), np.float32))
+            return numpy_policy.make_team((same,), (numpy_policy.space_of(self.space),), rules)
+        actor = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.agent.actor)
         padded = numpy_policy.team_of(actor, (self.space,), self.config)
         return numpy_policy.only(padded, 0, self.spec.obs_sizes[i])
+
+    def _inputs(self, obs: Any) -> np.ndarray:
+        """Returns the input of the NumPy team, [1, …]: an observation, or the outputs of a network of the user's own."""
+        seen = self._observation(obs)[None]
+        if isinstance(self.networks, Sizes):
+            return seen
+        padded = np.pad(seen, ((0, 0), (0, self.spec.obs_size - seen.shape[1])))
+        return np.asarray(outputs(self.networks)(self.agent.actor, padded))[:, : self.space.size]
 
     def _observation(self, obs: Any) -> np.ndarray:
         seen, size = np.asarray(obs, np.float32).ravel(), self.spec.obs_sizes[self.index]
@@ -274,7 +324,7 @@ class AgentTrainer:
         return seen
 
     def _vector(self, act: Any) -> np.ndarray:
-        """An action as learners read it: heads' vectors side by side, or real numbers in [−1, 1]."""
+        """Returns an action as learners read it: the heads' vectors side by side, or real numbers in [−1, 1]."""
         space, given = self.space, np.asarray(act).ravel()
         if isinstance(space, Box):
             if given.size == space.size:
@@ -293,7 +343,7 @@ class AgentTrainer:
             fewest, most = min(stored, key=stored.__getitem__), max(stored, key=stored.__getitem__)
             raise UsageError(
                 f"{fewest} has stored {stored[fewest]} transitions and {most} {stored[most]}: "
-                "give every agent its experience of every step before the update."
+                "give every agent its experience of every step before the update, and alive=False to a dead one."
             )
 
     def _draw(self) -> np.ndarray:
@@ -304,7 +354,7 @@ class AgentTrainer:
         return common.integers(len(self.replay_buffer), size=size)
 
     def _joint(self, batches: Sequence[Batch], weight: np.ndarray | None) -> Transition:
-        """The agents' transitions as one batch [B, N, …], padded."""
+        """Returns the agents' transitions as one padded batch [B, N, …]."""
         spec, size = self.spec, len(batches[0].reward)
         obs, next_obs = (np.zeros((size, spec.num_agents, spec.obs_size), np.float32) for _ in range(2))
         action = np.zeros((size, spec.num_agents, spec.act_size), np.float32)
@@ -318,7 +368,7 @@ class AgentTrainer:
             "reward": np.stack([batch.reward for batch in batches], axis=1),
             "next_obs": next_obs,
             "terminated": np.stack([batch.done for batch in batches], axis=1),
-            "alive": np.ones((size, spec.num_agents), bool),
+            "alive": np.stack([batch.alive for batch in batches], axis=1),
             "done": np.zeros(size, bool),
             "weight": weight,
         }
@@ -326,50 +376,43 @@ class AgentTrainer:
 
 
 def experience(agents: Sequence[AgentTrainer], obs: Any, act: Any, rew: Any, new_obs: Any, done: Any, terminal: Any) -> None:
-    """Stores one step of all agents at once, in order, so that several threads may do so without mixing up their steps."""
+    """Stores one step of all agents at once, so that several threads cannot mix up their steps.
+
+    Each argument is a dictionary by the agents' names or a sequence in their order; `done` and `terminal` may also be one
+    truth value for all. An agent without an action, missing from the dictionary or None, is dead.
+    """
+    columns = [_entries(agents, table) for table in (obs, act, rew, new_obs, done, terminal)]
     with together(agents):
-        for agent, *mine in zip(agents, obs, act, rew, new_obs, done, strict=True):
-            agent.experience(*mine, terminal)
+        for agent, *mine in zip(agents, *columns, strict=True):
+            if mine[1] is None:
+                agent.experience(alive=False)
+            else:
+                agent.experience(*mine)
+
+
+def _entries(agents: Sequence[AgentTrainer], table: Any) -> list[Any]:
+    """Returns one entry per agent; None for names that a dictionary leaves out."""
+    if isinstance(table, Mapping):
+        return [table.get(agent.name) for agent in agents]
+    if isinstance(table, bool | np.bool_):
+        return [table] * len(agents)
+    if len(table) != len(agents):
+        raise UsageError(f"a step needs one entry for each of {len(agents)} agents, not {len(table)}: give None to dead ones.")
+    return list(table)
+
+
+def discount_with_dones(rewards: Sequence[Any] | Any, dones: Sequence[Any] | Any, gamma: float) -> np.ndarray:
+    """Returns the discounted return that follows each step; nothing follows a step that is done."""
+    reward, done = np.asarray(rewards, np.float32), np.asarray(dones, bool)
+    if reward.ndim != 1 or reward.shape != done.shape:
+        raise UsageError(f"rewards and dones need one entry per step each, not shapes {reward.shape} and {done.shape}.")
+    return np.asarray(discounted_returns(jnp.asarray(reward), jnp.asarray(done), gamma))
 
 
 @contextmanager
 def together(agents: Sequence[AgentTrainer]) -> Iterator[None]:
-    """Holds the memories of all agents still: nobody else stores or samples meanwhile."""
+    """Locks the replay buffers of all agents: other threads neither store nor sample meanwhile."""
     with ExitStack() as held:
         for agent in sorted(agents, key=lambda agent: agent.index):  # always in one order, or two could wait for each other
             held.enter_context(agent.replay_buffer.lock)
         yield
-
-
-Rows = tuple[tuple[bool, ...], ...]
-
-
-def _problem(spec: Spec, sees: Rows) -> maddpg.Problem:
-    return maddpg.Problem(spec=spec, heads=heads_of(spec), sees=np.array(sees), axis=None)
-
-
-@lru_cache(maxsize=32)
-def _starter(model: Model, standardise_rewards: bool, spec: Spec, sees: Rows) -> Any:
-    """(key, i) → agent i as it starts; shared by all trainers of a team."""
-    config = maddpg.Config(**vars(model), standardise_rewards=standardise_rewards)
-    return jax.jit(lambda key, i: jax.tree.map(lambda leaf: leaf[i], maddpg.init(config, _problem(spec, sees), key)))
-
-
-@lru_cache(maxsize=32)
-def _learner(config: maddpg.Config, spec: Spec, sees: Rows) -> Any:
-    """(own, target actors, column, batch, i, key) → (agent, figures); shared by all trainers of a team."""
-
-    def learn(own: maddpg.Agent, targets: Params, *rest: Any) -> Any:
-        team = maddpg.Agent(None, None, targets, None, None, None)  # pyright: ignore[reportArgumentType] — all that others are read for
-        return maddpg.update_agent(config, _problem(spec, sees), own, team, *rest)
-
-    return jax.jit(learn)
-
-
-@jax.jit
-def _gather(targets: list[Params], batch: Transition, i: jax.Array) -> tuple[Params, Transition]:
-    """All agents' target actors stacked, and agent i's part of a batch. Within `learn` this would change how that rounds."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *targets), maddpg.column(batch, i)
-
-
-_fold_in = jax.jit(jax.random.fold_in)

@@ -1,7 +1,7 @@
-"""A replay buffer outside the compiled loop, for loops of one's own: NumPy arrays behind a lock.
+"""A replay buffer for a loop of your own: NumPy arrays behind a lock.
 
-One agent's transitions. Any number of threads may add and sample at once; a transition is written whole or not yet. Buffers
-of the same capacity put the n-th transition into the same place, so one index fits those of all agents.
+It holds one agent's transitions. Any number of threads may add and sample at once; a transition is written whole or not yet.
+Buffers of the same capacity store the n-th transition in the same place, so one index fits the buffers of all agents.
 """
 
 import operator
@@ -14,7 +14,7 @@ import numpy as np
 from counterpoint.core.errors import UsageError
 
 SMALLEST_ERROR = 1e-6
-"""Added to every TD error, so that no transition is lost for ever."""
+"""Added to every TD error, so that every transition can be drawn again."""
 
 Index = np.ndarray | Sequence[int]
 
@@ -27,13 +27,15 @@ class Batch(NamedTuple):
     reward: np.ndarray
     next_obs: np.ndarray
     done: np.ndarray
+    alive: np.ndarray
+    """False where the agent had died before the step: nothing to learn from."""
 
 
 class ReplayBuffer:
-    """The last `capacity` transitions, or, with random overwriting, a random choice of the past.
+    """Holds the last `capacity` transitions or, with random overwriting, a random selection of the past.
 
-    Prioritised, a transition's chance to be drawn is in proportion to (|TD error| + 10⁻⁶)^exponent, and `weights` says how much
-    a loss should count it to make up for that. New ones are as likely as the most surprising so far.
+    If it is prioritised, the probability of a transition is proportional to (|TD error| + 10⁻⁶)^exponent, and `weights` returns
+    the importance weights. New transitions are as likely as the one with the largest error so far.
     """
 
     def __init__(
@@ -50,8 +52,8 @@ class ReplayBuffer:
         self.capacity, self.overwrite, self.prioritised = capacity, overwrite, prioritised
         self.exponent, self.beta = exponent, beta
         self.lock = threading.RLock()
-        """Held by every method; hold it to do several things at once."""
-        # Places to overwrite come from a stream of their own, the same in every buffer; minibatches do not.
+        """Every method holds it; hold it yourself to combine several calls."""
+        # The places to overwrite have their own random stream, the same in every buffer; minibatches have another.
         self._places, self._draws = np.random.default_rng(capacity), np.random.default_rng(seed)
         self._rows: Batch | None = None
         self._first_leaf = 2 ** max(capacity - 1, 1).bit_length()
@@ -61,7 +63,7 @@ class ReplayBuffer:
         """Forgets everything."""
         with self.lock:
             self.added = 0
-            """How many transitions were ever added."""
+            """Number of transitions added since the buffer was made or cleared."""
             self._stamps = np.zeros(self.capacity, np.int64) if self.overwrite == "random" else None
             self._tree = np.zeros(2 * self._first_leaf) if self.prioritised else None
             self._largest = 1.0
@@ -69,9 +71,10 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return min(self.added, self.capacity)
 
-    def add(self, obs_t: Any, action: Any, reward: Any, obs_tp1: Any, done: Any) -> None:
-        """Stores a transition; `done` says that the game ended, so that the future is worth nothing."""
-        new = Batch(*(np.asarray(part, np.float32) for part in (obs_t, action, reward, obs_tp1)), done=np.asarray(done, bool))
+    def add(self, obs_t: Any, action: Any, reward: Any, obs_tp1: Any, done: Any, alive: bool = True) -> None:
+        """Stores a transition; `done` means that the game ended, `alive` that the agent took part in the step."""
+        parts = (np.asarray(part, np.float32) for part in (obs_t, action, reward, obs_tp1))
+        new = Batch(*parts, done=np.asarray(done, bool), alive=np.asarray(alive, bool))
         with self.lock:
             if self._rows is None:
                 self._rows = Batch(*(np.zeros((self.capacity, *part.shape), part.dtype) for part in new))
@@ -91,7 +94,7 @@ class ReplayBuffer:
             self.added += 1
 
     def make_index(self, batch_size: int) -> np.ndarray:
-        """Places of a random minibatch, with replacement."""
+        """Returns the places of a random minibatch, drawn with replacement."""
         with self.lock:
             self._check(batch_size)
             if self._tree is not None:
@@ -99,7 +102,7 @@ class ReplayBuffer:
             return self._draws.integers(len(self), size=batch_size)
 
     def make_latest_index(self, batch_size: int) -> np.ndarray:
-        """Places of the newest transitions in random order; all of them if there are fewer."""
+        """Returns the places of the newest transitions in random order; all places if there are fewer."""
         with self.lock:
             self._check(batch_size)
             size = min(batch_size, len(self))
@@ -110,7 +113,7 @@ class ReplayBuffer:
             return self._draws.permutation(latest)
 
     def sample_index(self, idxes: Index) -> Batch:
-        """The transitions in these places, as copies."""
+        """Returns copies of the transitions in these places."""
         with self.lock:
             index = np.asarray(idxes, np.int64)
             if self._rows is None or (index.size and not 0 <= index.min() <= index.max() < len(self)):
@@ -118,18 +121,18 @@ class ReplayBuffer:
             return Batch(*(rows[index] for rows in self._rows))
 
     def sample(self, batch_size: int) -> Batch:
-        """A random minibatch, with replacement."""
+        """Returns a random minibatch, drawn with replacement."""
         with self.lock:
             return self.sample_index(self.make_index(batch_size))
 
     def collect(self) -> Batch:
-        """Everything, by place."""
+        """Returns all transitions in the order of their places."""
         with self.lock:
             self._check(1)
             return self.sample_index(np.arange(len(self)))
 
     def weights(self, idxes: Index) -> np.ndarray:
-        """How much a loss should count these samples: (count · chance)^−beta, over the largest; ones if drawn uniformly."""
+        """Returns importance weights, (count · probability)^−beta over the largest of them; ones if the buffer is uniform."""
         with self.lock:
             index = np.asarray(idxes, np.int64)
             if self._tree is None:
@@ -138,7 +141,7 @@ class ReplayBuffer:
             return (weight / weight.max()).astype(np.float32)
 
     def update_priorities(self, idxes: Index, errors: Any) -> None:
-        """Tells how wrong the values were about these samples (TD errors); of a place that comes twice the larger counts."""
+        """Sets priorities from TD errors; if a place occurs twice, the larger error counts."""
         with self.lock:
             if self._tree is None:
                 raise UsageError("this replay buffer draws uniformly: make it with prioritised=True to give priorities.")
@@ -153,13 +156,13 @@ class ReplayBuffer:
             raise UsageError("the replay buffer is empty: add transitions before sampling.")
 
     def _prioritise(self, tree: np.ndarray, index: np.ndarray, priority: np.ndarray) -> None:
-        """Node n is the sum of nodes 2n and 2n + 1; the second half of the tree are the priorities."""
+        """Writes priorities into the tree: node n is the sum of nodes 2n and 2n + 1, and the second half are the leaves."""
         node = index + self._first_leaf
         tree[node] = 0.0
         np.maximum.at(tree, node, priority)
         while node.size and node[0] > 1:
             node = np.unique(node // 2)
-            tree[node] = tree[2 * node] + tree[2 * node + 1]  # summed anew: rounding cannot pile up
+            tree[node] = tree[2 * node] + tree[2 * node + 1]  # recomputed, so that rounding errors cannot accumulate
 
     def _draw(self, tree: np.ndarray, count: int) -> np.ndarray:
         node, rest = np.ones(count, np.int64), self._draws.random(count) * tree[1]
