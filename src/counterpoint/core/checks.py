@@ -11,14 +11,14 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def at_least(settings: Any, bound: float, *names: str) -> None:
+def at_least(settings: Any, bound: int | float, *names: str) -> None:
     """Refuses fields below a bound, and those that are not finite."""
     for name in names:
         if not bound <= getattr(settings, name) < math.inf:
             raise UsageError(f"{flag(name)} must be at least {bound:g}, not {getattr(settings, name):g}.")
 
 
-def above(settings: Any, bound: float, *names: str) -> None:
+def above(settings: Any, bound: int | float, *names: str) -> None:
     """Refuses fields that are not above a bound, and those that are not finite."""
     for name in names:
         if not bound < getattr(settings, name) < math.inf:
