@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint.algos import coma
+from counterpoint.algos import coma, onpolicy
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.nets import Layer
@@ -162,10 +162,10 @@ def test_alone_an_agent_ends_when_it_is_home():
 
 def test_a_team_learns_from_the_mean_of_its_rewards_and_standardises_it_if_asked():
     problem = problem_of(spec_of((1, 1), (COIN, COIN)))
-    _, reward = coma.see_rewards(coma.Config(), problem, None, PAIR)
+    _, reward = onpolicy.see_rewards(problem, None, PAIR)
     np.testing.assert_allclose(reward[:, 0], [[4, 4], [1, 1], [1.5, 1.5]])
     fresh = Moments(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
-    moments, reward = coma.see_rewards(coma.Config(), problem, fresh, PAIR)
+    moments, reward = onpolicy.see_rewards(problem, fresh, PAIR)
     assert moments
     np.testing.assert_allclose(moments.count, [1, 3])
     np.testing.assert_allclose(moments.mean, [4, 6.5 / 3], rtol=1e-6)
@@ -189,8 +189,8 @@ def played(env, config, length, seed=0, num_envs=3):
 
     def run(key):
         agents = algo.init(key)
-        worlds, _, _ = rollout(env, algo, agents, start(env, algo, key, num_envs), key, 2, jnp.int32(0))
-        return agents, rollout(env, algo, agents, worlds, jax.random.fold_in(key, 1), length, jnp.int32(0))[1]
+        worlds, _, _ = rollout(env, algo, algo.policy(agents), start(env, algo, key, num_envs), key, 2, jnp.int32(0))
+        return agents, rollout(env, algo, algo.policy(agents), worlds, jax.random.fold_in(key, 1), length, jnp.int32(0))[1]
 
     agents, steps = jax.jit(run)(prng.key(seed))
     memory = on_policy(jax.eval_shape(lambda: steps))
@@ -245,7 +245,7 @@ def train(env, config=QUICK, iterations=200, length=4, seed=0):
     def iteration(loop, key):
         agents, worlds = loop
         key_roll, key_learn = jax.random.split(key)
-        worlds, steps, _ = rollout(env, algo, agents, worlds, key_roll, length, agents.step)
+        worlds, steps, _ = rollout(env, algo, algo.policy(agents), worlds, key_roll, length, agents.step)
         return (algo.update(agents, steps, key_learn)[0], worlds), None
 
     @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -297,14 +297,14 @@ def test_credit_goes_to_the_agent_whose_doing_it_was():
 def test_a_team_finds_the_safe_equilibrium_or_the_better_one(settings):
     env, config = Penalty(), dataclasses.replace(QUICK, **settings)
     algo, agents = train(env, config, iterations=300)
-    action, _ = algo.greedy(agents, (), jnp.zeros((1, 3, 1)))
+    action, _ = algo.greedy(algo.policy(agents), (), jnp.zeros((1, 3, 1)))
     assert int(action[0, 2, 0]) == 1, "the loud agent takes its 3"
     assert float(env.reward(None, action[0])) >= 3.6
 
 
 def test_the_choice_follows_what_is_seen_and_a_later_reward_is_discounted():
     algo, agents = train(Matching())
-    action, _ = algo.greedy(agents, (), jnp.array([[[1.0]], [[-1.0]]]))
+    action, _ = algo.greedy(algo.policy(agents), (), jnp.array([[[1.0]], [[-1.0]]]))
     np.testing.assert_array_equal(action[:, 0], [[0, 1], [1, 0]])
     _, agents = train(Delayed(max_steps=2), dataclasses.replace(QUICK, gamma=0.5, tau=0.1), iterations=400)
     q = coma.critic_values(Delayed().spec, one(agents.critic), jnp.array([[[0.0]], [[1.0]]]), jnp.zeros((2, 1, 2)))
@@ -313,7 +313,7 @@ def test_the_choice_follows_what_is_seen_and_a_later_reward_is_discounted():
 
 def test_each_head_is_chosen_for_itself():
     algo, agents = train(TwoHeads(), iterations=400)
-    action, _ = algo.greedy(agents, (), jnp.array([[[1.0]], [[-1.0]]]))
+    action, _ = algo.greedy(algo.policy(agents), (), jnp.array([[[1.0]], [[-1.0]]]))
     np.testing.assert_array_equal(action[:, 0], [[0, 1, 0, 0, 1], [1, 0, 0, 0, 1]])
 
 
@@ -337,8 +337,8 @@ class Recall(Probe):
 def test_a_recurrent_actor_remembers_what_it_saw():
     algo, agents = train(Recall(max_steps=3), RECURRENT, iterations=300, length=6)
     cues = jnp.array([-1.0, 1.0])
-    carry = jnp.stack([algo.begin()] * 2)
+    carry = jnp.stack([algo.begin(prng.key(0))] * 2)
     for time in range(3):
         seen = jnp.stack([cues * (time == 0), jnp.full(2, float(time))], axis=1)
-        action, carry = algo.greedy(agents, carry, jnp.stack([seen, jnp.zeros((2, 2))], axis=1))
+        action, carry = algo.greedy(algo.policy(agents), carry, jnp.stack([seen, jnp.zeros((2, 2))], axis=1))
     np.testing.assert_array_equal(action[:, 0, 1], [0, 1])

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint.algos import maddpg
+from counterpoint.algos import maddpg, offpolicy
 from counterpoint.core import prng
-from counterpoint.core.actions import to_world
-from counterpoint.training.replay import uniform
+from counterpoint.core.actions import heads_of, to_world
+from counterpoint.training.replay import example, uniform
 from counterpoint.training.rollout import rollout, start
 from probes import Choosing, Delayed, Matching, Probe, Reading, Steering, TwoHeads, Xor
 
@@ -29,12 +29,12 @@ def train(env, config=QUICK, iterations=300, sees=None, seed=0):
     """Agents after that many rounds of rollout, add, sample, update under one jit."""
     spec = env.spec
     algo = maddpg.make(config, spec, np.ones((spec.num_agents,) * 2, bool) if sees is None else sees)
-    memory = uniform(spec, CAPACITY, BATCH, NUM_ENVS * NUM_STEPS)
+    memory = uniform(example(spec), CAPACITY, BATCH, NUM_ENVS * NUM_STEPS)
 
     def iteration(loop, key):
         agents, worlds, ring = loop
         key_roll, key_sample, key_learn = jax.random.split(key, 3)
-        worlds, steps, _ = rollout(env, algo, agents, worlds, key_roll, NUM_STEPS, jnp.zeros((), jnp.int32))
+        worlds, steps, _ = rollout(env, algo, algo.policy(agents), worlds, key_roll, NUM_STEPS, jnp.zeros((), jnp.int32))
         ring = memory.add(ring, steps)
         agents, _ = algo.update(agents, memory.sample(ring, key_sample), key_learn)
         return (agents, worlds, ring), None
@@ -54,14 +54,16 @@ def q_of(agents, obs, action, i=0):
     """Critic i's values of joint observations [B, N, O] and actions [B, N, A]."""
     inputs = maddpg.joint(*(jnp.moveaxis(jnp.asarray(part, jnp.float32), 0, -1) for part in (obs, action)))
     critic = jax.tree.map(lambda leaf: leaf[i], agents.critic)
-    return np.asarray(maddpg.target_value(critic, inputs))
+    spec = Choosing().spec
+    problem = maddpg.Problem(spec, heads_of(spec), np.ones((1, 1), bool))  # `q` reads none of it without a model
+    return np.asarray(offpolicy.q(problem, critic, inputs))
 
 
 def greedy(env, agents, obs, config=QUICK):
     """The noiseless actions [B, N, A] as the world receives them."""
     spec = env.spec
     algo = maddpg.make(config, spec, np.ones((spec.num_agents,) * 2, bool))
-    action, _ = algo.greedy(agents, algo.begin(), jnp.asarray(obs, jnp.float32))
+    action, _ = algo.greedy(algo.policy(agents), algo.begin(prng.key(0)), jnp.asarray(obs, jnp.float32))
     return np.asarray(to_world(spec, action))
 
 

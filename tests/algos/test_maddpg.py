@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from counterpoint.algos import maddpg
+from counterpoint.algos import maddpg, offpolicy
 from counterpoint.core import prng
 from counterpoint.core.actions import Heads, heads_of
 from counterpoint.core.nets import Layer
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
-from counterpoint.training.replay import uniform
+from counterpoint.training.replay import example, uniform
 from probes import spec_of
 
 either = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "jit"])
 PLAIN = Heads(mask=None, discrete=None, same=None)
 SMALL = maddpg.Config(num_units=8, num_layers=1)
+PAIR = spec_of((1, 1), (Discrete((2,)), Discrete((2,))))
+PROBLEM = maddpg.Problem(PAIR, PLAIN, np.ones((2, 2), bool))
 QUICKLY = {"xla_backend_optimization_level": 0}
 
 
@@ -34,6 +36,21 @@ def test_the_defaults_are_the_authors():
     assert (config.lr, config.gamma, config.tau, config.hidden) == (0.01, 0.95, 0.01, (64, 64))
     assert (config.clip, config.clip_by, config.logit_cost, config.temperature) == (0.5, "variable", 1e-3, 1.0)
     assert (config.straight_through, config.world_action) == (False, "soft")
+
+
+def view(inputs, obs=None, action=None, legal=None, alive=None, weight=None, heads=PLAIN, first=0):
+    """An agent's view of a minibatch; what is left out is not read."""
+    size = inputs.shape[-1]
+    return offpolicy.View(
+        inputs=inputs,
+        obs=jnp.zeros((1, size)) if obs is None else obs,
+        action=jnp.zeros((1, size)) if action is None else action,
+        legal=legal,
+        alive=jnp.ones(size) if alive is None else alive,
+        weight=jnp.ones(size) if weight is None else weight,
+        heads=heads,
+        first=jnp.int32(first),
+    )
 
 
 @either
@@ -60,12 +77,12 @@ INPUTS = jnp.array([[1.0, 1.0], [-3.0, 0.0], [0.0, 0.0]]).T
 @either
 def test_critic_loss(compiled):
     """Errors 2, −1 and 3: squares 4, 1 and 9."""
-    loss = maybe_jit(maddpg.critic_loss, compiled)
+    loss = maybe_jit(lambda y, weight: maddpg.critic_loss(PROBLEM, CRITIC, view(INPUTS, weight=weight), y), compiled)
     y = jnp.array([4.0, 30.0, -3.0])
-    value, q = loss(CRITIC, INPUTS, y, jnp.ones(3))
+    value, q = loss(y, jnp.ones(3))
     np.testing.assert_allclose(q, [6.0, 29.0, 0.0], rtol=1e-6)
     np.testing.assert_allclose(value, 14 / 3, rtol=1e-6)
-    value, _ = loss(CRITIC, INPUTS, y, jnp.array([1.5, 0.0, 1.5]))  # the second agent was dead
+    value, _ = loss(y, jnp.array([1.5, 0.0, 1.5]))  # the second agent was dead
     np.testing.assert_allclose(value, 13 / 2, rtol=1e-6)
 
 
@@ -82,11 +99,11 @@ def test_actor_loss_replaces_the_own_action_only(compiled):
     """
     critic = (Layer(weight=jnp.array([[0.0], [0.1], [0.0], [4.0], [3.0], [-3.0]]), bias=jnp.zeros(1)),)
     inputs = jnp.array([[7.0, 1.0, 0.25, 0.75, 0.9, 0.1], [7.0, 0.0, 0.25, 0.75, 0.9, 0.1]]).T
-    mine = (inputs[1:2], inputs[4:6])
     config = dataclasses.replace(SMALL, logit_cost=0.5)
 
-    def loss(noise, weight):
-        return maddpg.actor_loss(config, PLAIN, ACTOR, critic, *mine, inputs, jnp.int32(4), noise, weight)
+    def loss(noise, alive):
+        mine = view(inputs, obs=inputs[1:2], action=inputs[4:6], alive=alive, first=jnp.int32(4))
+        return maddpg.actor_loss(config, PROBLEM, ACTOR, critic, mine, noise)
 
     loss = maybe_jit(loss, compiled)
     cost = 0.5 * LOG2**2 / 4  # mean over two rows of two outputs, of which one is not zero
@@ -104,11 +121,8 @@ def test_the_output_cost_is_a_mean_over_real_outputs():
     heads = jax.tree.map(lambda table: table[0], heads_of(spec))
     actor = (Layer(weight=jnp.array([[LOG2, 0.0, 0.0]]), bias=jnp.zeros(3)),)
     critic = (Layer(weight=jnp.zeros((4, 1)), bias=jnp.zeros(1)),)
-    loss = maddpg.actor_loss(
-        dataclasses.replace(SMALL, logit_cost=1.0),
-        *(heads, actor, critic, jnp.ones((1, 1)), jnp.zeros((3, 1))),
-        *(jnp.zeros((4, 1)), jnp.int32(1), jnp.zeros((3, 1)), jnp.ones(1)),
-    )
+    mine = view(jnp.zeros((4, 1)), obs=jnp.ones((1, 1)), action=jnp.zeros((3, 1)), heads=heads, first=jnp.int32(1))
+    loss = maddpg.actor_loss(dataclasses.replace(SMALL, logit_cost=1.0), PROBLEM, actor, critic, mine, jnp.zeros((3, 1)))
     np.testing.assert_allclose(loss, LOG2**2 / 2, rtol=1e-6)
 
 
@@ -126,13 +140,13 @@ def smooth():
 def test_gradients_of_the_losses(smooth):
     weight = jnp.array([2.0, 0.0, 1.0, 1.0, 1.0, 1.0])
     config = dataclasses.replace(SMALL, logit_cost=0.1)
-    mine = (smooth.inputs[:2], smooth.inputs[2:])
+    mine = view(smooth.inputs, smooth.inputs[:2], smooth.inputs[2:], alive=weight, weight=weight, first=jnp.int32(2))
 
     def critic_loss(critic):
-        return maddpg.critic_loss(critic, smooth.inputs, smooth.y, weight)[0]
+        return maddpg.critic_loss(PROBLEM, critic, mine, smooth.y)[0]
 
     def actor_loss(actor):
-        return maddpg.actor_loss(config, PLAIN, actor, smooth.critic, *mine, smooth.inputs, jnp.int32(2), smooth.noise, weight)
+        return maddpg.actor_loss(config, PROBLEM, actor, smooth.critic, mine, smooth.noise)
 
     for loss, net in ((critic_loss, smooth.critic), (actor_loss, smooth.actor)):
         assert float(jnp.max(jnp.abs(jax.jit(jax.grad(loss))(net)[0].weight))) > 1e-3
@@ -277,7 +291,7 @@ def test_one_agent_needs_no_axis_for_its_own_minibatch(order):
     """What memory hands out for one agent is [B, …] either way."""
     spec = spec_of((3,), (Discrete((2,)),))
     algo = maddpg.make(dataclasses.replace(SMALL, minibatch="per-agent", order=order), spec, np.ones((1, 1), bool))
-    memory = uniform(spec, capacity=16, batch_size=8, per_add=16, num_batches=spec.num_agents)
+    memory = uniform(example(spec), capacity=16, batch_size=8, per_add=16, num_batches=spec.num_agents)
 
     def once(key):
         agents = algo.init(key)
@@ -304,10 +318,12 @@ def acting():
         algo = maddpg.make(config, UNEQUAL, EVERYBODY)
         agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0))
         act = jax.jit(algo.act, compiler_options=QUICKLY)
-        carry = jax.tree.map(lambda leaf: jnp.zeros((512, *leaf.shape)), algo.begin())
+        carry = jax.tree.map(lambda leaf: jnp.zeros((512, *leaf.shape)), algo.begin(prng.key(0)))
         actions = []
         for t in range(60):
-            action, carry = act(agents, carry, obs, jax.random.fold_in(prng.key(1), t), jnp.int32(0 if t < 59 else 10_000))
+            action, carry, _ = act(
+                algo.policy(agents), carry, obs, jax.random.fold_in(prng.key(1), t), jnp.int32(0 if t < 59 else 10_000)
+            )
             actions.append(np.asarray(action))
         result[noise] = np.stack(actions)
     return result
@@ -342,7 +358,9 @@ def test_greedy_is_the_policy_without_noise():
     @jax.jit
     def run(key):
         agents = with_soft.init(key)
-        return maddpg.policy_outputs(agents, obs), with_soft.greedy(agents, (), obs)[0], with_hard.greedy(agents, (), obs)[0]
+        outputs = offpolicy.acting_outputs(maddpg.Problem(UNEQUAL, heads_of(UNEQUAL), EVERYBODY), agents.actor, obs)
+        policy = with_soft.policy(agents)
+        return outputs, with_soft.greedy(policy, (), obs)[0], with_hard.greedy(policy, (), obs)[0]
 
     outputs, soft, hard = map(np.asarray, run(prng.key(0)))
     weight = np.exp(outputs[:, 2, :4])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from counterpoint import config as configs
-from counterpoint.algos import maddpg
+from counterpoint.algos import maddpg, offpolicy
 from counterpoint.algos.base import TD_ERRORS
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
@@ -19,7 +19,7 @@ from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
 from counterpoint.training.loop import compile_advance, compile_begin
 from counterpoint.training.program import build
-from counterpoint.training.replay import prioritised, uniform
+from counterpoint.training.replay import example, prioritised, uniform
 from counterpoint.training.rollout import rollout, start
 from probes import Matching, Reading, Steering, spec_of
 
@@ -28,18 +28,19 @@ FAST = {"xla_backend_optimization_level": 0}
 QUICK = maddpg.Config(num_units=32, num_layers=1, tau=0.1, world_action="one-hot")
 SPEC = spec_of((3, 2), (Discrete((2,)), Discrete((2,))))
 EVERYBODY = np.ones((2, 2), bool)
+PROBLEM = maddpg.Problem(SPEC, heads_of(SPEC), EVERYBODY)
 
 
 def train(env, config, iterations):
     """Agents after that many rounds of rollout, add, sample, update and feedback under one jit."""
     algo = maddpg.make(config, env.spec, np.ones((env.spec.num_agents,) * 2, bool))
     make = uniform if config.replay == "uniform" else prioritised
-    memory = make(env.spec, 64 * 256, 64, 64)
+    memory = make(example(env.spec), 64 * 256, 64, 64)
 
     def iteration(loop, key):
         agents, worlds, ring = loop
         key_roll, key_sample, key_learn = jax.random.split(key, 3)
-        worlds, steps, _ = rollout(env, algo, agents, worlds, key_roll, 4, jnp.zeros((), jnp.int32))
+        worlds, steps, _ = rollout(env, algo, algo.policy(agents), worlds, key_roll, 4, jnp.zeros((), jnp.int32))
         ring = memory.add(ring, steps)
         batch = memory.sample(ring, key_sample)
         agents, metrics = algo.update(agents, batch, key_learn)
@@ -68,7 +69,7 @@ CUES = jnp.array([[[1.0]], [[-1.0]]])
 )
 def test_the_choice_follows_what_is_seen(option):
     agents, algo = train(Matching(), dataclasses.replace(QUICK, **option), 600)
-    action, _ = algo.greedy(agents, algo.begin(), CUES)
+    action, _ = algo.greedy(algo.policy(agents), algo.begin(prng.key(0)), CUES)
     np.testing.assert_array_equal(action[:, 0], [[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -97,7 +98,7 @@ def test_standardised_rewards_are_learnt_in_units_of_their_deviation():
     critic = jax.tree.map(lambda leaf: leaf[0], agents.critic)
     for choice in jnp.eye(2):  # what was done in training; between the choices a network may say anything
         inputs = maddpg.joint(jnp.moveaxis(CUES, 0, -1), jnp.broadcast_to(choice[None, :, None], (1, 2, 2)))
-        np.testing.assert_allclose(maddpg.target_value(critic, inputs), [1.0, -1.0], atol=0.02)
+        np.testing.assert_allclose(offpolicy.q(PROBLEM, critic, inputs), [1.0, -1.0], atol=0.02)
 
 
 def test_moments_of_groups_are_those_of_the_whole():
@@ -112,11 +113,11 @@ def test_moments_of_groups_are_those_of_the_whole():
 def test_only_rewards_of_living_agents_count_and_devices_agree():
     reward, alive = jnp.array([[1.0, 3.0, 99.0], [8.0, 99.0, 99.0]]), jnp.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     nothing = Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
-    mean = lambda tree: jax.lax.pmean(tree, "devices")  # noqa: E731
-    seen = jax.vmap(lambda r, a: maddpg.see_rewards(nothing, r, a, mean), axis_name="devices")(reward, alive)
+    split = PROBLEM._replace(axis="devices")
+    seen = jax.vmap(lambda r, a: offpolicy.see_rewards(split, nothing, r, a), axis_name="devices")(reward, alive)
     np.testing.assert_allclose(seen.mean, 4.0)
     np.testing.assert_allclose(seen.variance, 26 / 3, rtol=1e-6)
-    now = maddpg.standardised(Moments(jnp.float32(2), jnp.float32(4), jnp.float32(9)), jnp.array([4.0, 10.0]))
+    now = offpolicy.standardised(Moments(jnp.float32(2), jnp.float32(4), jnp.float32(9)), jnp.array([4.0, 10.0]))
     np.testing.assert_allclose(now, [0.0, 2.0], rtol=1e-6)
 
 
@@ -222,7 +223,9 @@ def steering(**settings):
 def test_noise_decays_linearly_and_then_stays():
     algo, agents = steering(noise="gaussian")
     obs = jnp.zeros((50, 1, 1))  # zero input and zero biases: the action without noise is 0
-    at = {step: np.asarray(algo.act(agents, (), obs, prng.key(2), jnp.int32(step))[0]) for step in (0, 50, 100, 9999)}
+    at = {
+        step: np.asarray(algo.act(algo.policy(agents), (), obs, prng.key(2), jnp.int32(step))[0]) for step in (0, 50, 100, 9999)
+    }
     assert np.std(at[0]) > 0.1
     np.testing.assert_allclose(at[50], 0.75 * at[0], rtol=1e-5)
     np.testing.assert_allclose(at[100], 0.5 * at[0], rtol=1e-5)
@@ -233,14 +236,16 @@ def test_ornstein_uhlenbeck_noise_lasts_through_an_episode_and_ends_with_it():
     algo, agents = steering(noise="ou")
     worlds = start(STEERING, algo, prng.key(3), 400)
     np.testing.assert_array_equal(worlds.carry, 0.0)
-    one = jax.jit(lambda worlds, key: rollout(STEERING, algo, agents, worlds, key, 1, jnp.int32(0)), compiler_options=FAST)
+    one = jax.jit(
+        lambda worlds, key: rollout(STEERING, algo, algo.policy(agents), worlds, key, 1, jnp.int32(0)), compiler_options=FAST
+    )
     middle, _, _ = one(worlds, prng.key(4))
     assert 0.4 < np.std(middle.carry) < 0.65  # √(1 − 0.85²) = 0.53
     end, steps, _ = one(middle, prng.key(5))
     assert steps.done.all()
     np.testing.assert_array_equal(end.carry, 0.0)
     carry = middle.carry
-    _, following = algo.act(agents, carry, middle.obs, prng.key(6), jnp.int32(0))
+    _, following, _ = algo.act(algo.policy(agents), carry, middle.obs, prng.key(6), jnp.int32(0))
     shock = (np.asarray(following) - 0.85 * np.asarray(carry)) / np.sqrt(1 - 0.85**2)
     np.testing.assert_allclose(np.std(shock), 1.0, rtol=0.15)
     assert abs(np.mean(shock * carry)) < 0.1
@@ -251,7 +256,7 @@ def test_actions_reach_the_world_as_asked():
     for kind, is_whole in (("one-hot", True), ("soft", False)):
         algo = maddpg.make(dataclasses.replace(SMALL, world_action=kind), env.spec, np.ones((1, 1), bool))
         agents, worlds = algo.init(prng.key(0)), start(env, algo, prng.key(1), 64)
-        action, _ = algo.act(agents, worlds.carry, worlds.obs, prng.key(2), jnp.int32(0))
+        action, _, _ = algo.act(algo.policy(agents), worlds.carry, worlds.obs, prng.key(2), jnp.int32(0))
         np.testing.assert_allclose(action.sum(-1), 1.0, rtol=1e-5)
         assert np.isin(np.asarray(action), [0.0, 1.0]).all() == is_whole
         assert 0.2 < action[..., 0].mean() < 0.8
@@ -320,6 +325,7 @@ def test_a_mixed_team_of_bodies_is_normalised_without_touching_padding():
     spec = spec_of((4, 2), (Discrete((3, 2)), Box(2, 0.0, 1.0)))
     problem = maddpg.Problem(spec, heads_of(spec), np.eye(2, dtype=bool), None)
     agents = maddpg.init(dataclasses.replace(SMALL, norm="batch"), problem, prng.key(0))
-    outputs = np.asarray(maddpg.policy_outputs(agents, jax.random.normal(prng.key(1), (5, 2, 4)) * spec.obs_mask[None]))
+    obs = jax.random.normal(prng.key(1), (5, 2, 4)) * spec.obs_mask[None]
+    outputs = np.asarray(offpolicy.acting_outputs(problem, agents.actor, obs))
     np.testing.assert_array_equal(outputs[:, 1, 2:], 0.0)
     np.testing.assert_array_equal(np.asarray(agents.actor[0].weight)[1, 2:], 0.0)

@@ -1,7 +1,8 @@
-"""From a policy network's outputs to action vectors, for agents of every kind at once.
+"""Turns the outputs of policy networks into action vectors, for agents of every kind at once.
 
-Arrays are [..., N, A] over all agents. A discrete agent's vector holds one probability vector per head; a continuous agent's
-vector is in [−1, 1] here and in the world's own range only at the world's door (`to_world`). Padding is zero throughout.
+Arrays are [..., N, A] over all agents. The vector of a discrete agent holds one probability vector per head; that of a
+continuous agent is in [−1, 1] here and in the environment's own range only where it enters the environment (`to_world`).
+Padding is always zero.
 """
 
 from itertools import pairwise
@@ -16,7 +17,7 @@ from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.types import Key
 
 LOWEST = -1e9
-"""Stands for minus infinity in masked maxima: finite, so that gradients stay numbers."""
+"""Replaces minus infinity in masked maxima; it is finite so that gradients stay finite."""
 
 
 Table = Any
@@ -24,7 +25,7 @@ Table = Any
 
 
 class Heads(NamedTuple):
-    """Where agents' heads lie: static tables, [N, …] or one agent's. None if every agent has one discrete head of width A."""
+    """The layout of heads: static tables, [N, …] or one agent's. None if every agent has one discrete head of width A."""
 
     mask: Table
     """[N, A]: real entries."""
@@ -35,7 +36,7 @@ class Heads(NamedTuple):
 
 
 def heads_of(spec: Spec) -> Heads:
-    """The tables of a spec's action spaces."""
+    """Returns the tables of a spec's action spaces."""
     if all(space == Discrete((spec.act_size,)) for space in spec.action_spaces):
         return Heads(mask=None, discrete=None, same=None)
     shape = (spec.num_agents, spec.act_size)
@@ -49,13 +50,25 @@ def heads_of(spec: Spec) -> Heads:
     return Heads(mask=spec.act_mask, discrete=discrete, same=same)
 
 
-def masked(outputs: Float[Array, "*b A"], legal: Bool[Array, "*b A"] | None) -> Float[Array, "*b A"]:
-    """Returns outputs under which illegal actions have no chance; None means that all are legal."""
-    return outputs if legal is None else jnp.where(legal, outputs, LOWEST)
+def choosable(heads: Heads, legal: Bool[Array, "*b A"]) -> Bool[Array, "*b A"]:
+    """Returns which entries may be chosen: the legal ones of each discrete head, or all of a head without a legal one."""
+    discrete = jnp.ones_like(legal) if heads.discrete is None else jnp.broadcast_to(heads.discrete, legal.shape)
+    possible = head_sum(heads, (legal & discrete).astype(jnp.float32)) > 0
+    return discrete & (legal | ~possible)
+
+
+def masked(heads: Heads, outputs: Float[Array, "*b A"], legal: Bool[Array, "*b A"] | None) -> Float[Array, "*b A"]:
+    """Returns outputs under which illegal choices have probability zero; None means that all choices are legal."""
+    if legal is None:
+        return outputs
+    forbidden = ~choosable(heads, legal)
+    if heads.discrete is not None:
+        forbidden &= jnp.broadcast_to(heads.discrete, outputs.shape)
+    return jnp.where(forbidden, LOWEST, outputs)
 
 
 def softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
-    """Probabilities within each discrete head, zero elsewhere."""
+    """Returns probabilities within each discrete head, zero elsewhere."""
     if heads.same is None:
         return jax.nn.softmax(logits, axis=-1)
     _, discrete, same = _over(heads, logits)
@@ -67,14 +80,14 @@ def softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
 
 
 def head_sum(heads: Heads, values: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
-    """At each entry, the sum over its head; zero outside discrete heads."""
+    """Returns at each entry the sum over its head; zero outside discrete heads."""
     if heads.same is None:
         return jnp.broadcast_to(jnp.sum(values, axis=-1, keepdims=True), values.shape)
     return jnp.sum(jnp.where(_over(heads, values).same, values[..., None, :], 0.0), axis=-1)
 
 
 def one_hot_best(heads: Heads, scores: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
-    """A one at the largest score of each discrete head (the first, if several are equal), zero elsewhere."""
+    """Returns 1 at the largest score of each discrete head (the first of equal ones), zero elsewhere."""
     size = scores.shape[-1]
     if heads.same is None:
         return jax.nn.one_hot(jnp.argmax(scores, axis=-1), size, dtype=scores.dtype)
@@ -86,14 +99,14 @@ def one_hot_best(heads: Heads, scores: Float[Array, "*b A"]) -> Float[Array, "*b
 
 
 def gumbel(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Standard Gumbel noise, −log(−log U)."""
+    """Returns standard Gumbel noise, −log(−log U)."""
     return jax.random.gumbel(key, shape, jnp.float32)
 
 
 def relaxed_columns(
     heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"], temperature: float, straight_through: bool
 ) -> Float[Array, "A B"]:
-    """`relaxed` for one agent's minibatch in columns."""
+    """Returns `relaxed` for one agent's minibatch in columns."""
     if heads.same is None and not straight_through:
         return jax.nn.softmax((outputs + noise) / temperature, axis=0)
     return relaxed(heads, outputs.T, noise.T, temperature, straight_through).T
@@ -102,7 +115,7 @@ def relaxed_columns(
 def relaxed(
     heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: float, straight_through: bool
 ) -> Float[Array, "*b A"]:
-    """Differentiable actions: Gumbel-softmax in discrete heads (one-hot forward if straight-through), tanh in the others."""
+    """Returns differentiable actions: Gumbel-softmax in discrete heads (one-hot forward if straight-through), else tanh."""
     soft = softmax(heads, (outputs + noise) / temperature)
     if straight_through:
         soft = soft + jax.lax.stop_gradient(one_hot_best(heads, outputs + noise) - soft)
@@ -110,7 +123,7 @@ def relaxed(
 
 
 def sampled(heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
-    """Actions drawn from the policy as one-hot vectors (Gumbel-max); tanh for continuous agents."""
+    """Returns actions drawn from the policy as one-hot vectors (Gumbel-max); tanh for continuous agents."""
     return _merge(heads, one_hot_best(heads, outputs + noise), outputs)
 
 
@@ -122,7 +135,7 @@ def _merge(heads: Heads, discrete: Float[Array, "*b A"], outputs: Float[Array, "
 
 
 def _over(heads: Heads, vectors: Float[Array, "*b A"]) -> Heads:
-    """The tables repeated along the leading axes of action vectors."""
+    """Returns the tables broadcast to the shape of action vectors."""
     shape = vectors.shape
     return Heads(
         mask=jnp.broadcast_to(heads.mask, shape),
@@ -132,7 +145,7 @@ def _over(heads: Heads, vectors: Float[Array, "*b A"]) -> Heads:
 
 
 def to_world(spec: Spec, action: Float[Array, "*b N A"]) -> Float[Array, "*b N A"]:
-    """Continuous agents' actions from [−1, 1] to the world's range; discrete ones as they are."""
+    """Returns actions in the environment's range: continuous ones scaled from [−1, 1], discrete ones unchanged."""
     scale, shift = np.ones(spec.act_mask.shape), np.zeros(spec.act_mask.shape)
     for i, space in enumerate(spec.action_spaces):
         if isinstance(space, Box):

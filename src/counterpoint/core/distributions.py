@@ -1,7 +1,7 @@
-"""Distributions of actions, for those who write a learner or a loop of their own: sample, mode, logp, entropy, kl.
+"""Distributions of actions for learners and loops of your own: sample, mode, logp, entropy, kl.
 
-Each is a NamedTuple of arrays, so it passes through `jit`, `vmap` and `grad`. The last axis is the action, the others are a
-batch: log-probabilities, entropies and divergences have exactly those. `kl` is from self to another of the same kind.
+Each is a NamedTuple of arrays, so it works with `jit`, `vmap` and `grad`. The last axis is the action; the leading axes are a
+batch and remain in log-probabilities, entropies and divergences. `kl` goes from self to another distribution of the same kind.
 """
 
 from itertools import pairwise
@@ -19,7 +19,7 @@ LOG_2_PI = float(np.log(2 * np.pi))
 
 
 class Categorical(NamedTuple):
-    """One of A choices; a sample is its integer."""
+    """One of A choices; a sample is the integer of a choice."""
 
     logits: Float[Array, "*b A"]
 
@@ -45,9 +45,9 @@ class Categorical(NamedTuple):
 
 
 class SoftCategorical(NamedTuple):
-    """A point inside the simplex instead of a corner: softmax((logits + Gumbel noise) / temperature).
+    """A relaxed choice, a point inside the simplex instead of a corner: softmax((logits + Gumbel noise) / temperature).
 
-    Entropy and divergence are those of the choice it relaxes: its own have no closed form.
+    Entropy and divergence are those of the relaxed choice, because its own have no closed form.
     """
 
     logits: Float[Array, "*b A"]
@@ -55,7 +55,7 @@ class SoftCategorical(NamedTuple):
 
     @property
     def choice(self) -> Categorical:
-        """What it relaxes."""
+        """The choice that is relaxed."""
         return Categorical(self.logits)
 
     def sample(self, key: Key) -> Float[Array, "*b A"]:
@@ -63,11 +63,11 @@ class SoftCategorical(NamedTuple):
         return jax.nn.softmax((self.logits + noise) / self.temperature, axis=-1)
 
     def mode(self) -> Float[Array, "*b A"]:
-        """What it gives without noise."""
+        """Returns the sample without noise."""
         return jax.nn.softmax(self.logits / self.temperature, axis=-1)
 
     def logp(self, point: Float[Array, "*b A"]) -> Float[Array, "*b"]:
-        """The log-density inside the simplex (Maddison et al. 2017, arXiv:1611.00712, Eq. 10)."""
+        """Returns the log-density inside the simplex (Maddison et al. 2017, arXiv:1611.00712, Eq. 10)."""
         size, log_point = self.logits.shape[-1], jnp.log(point)
         pull = jax.nn.logsumexp(self.logits - self.temperature * log_point, axis=-1)
         weight = jnp.sum(self.logits - (self.temperature + 1) * log_point, axis=-1)
@@ -81,13 +81,13 @@ class SoftCategorical(NamedTuple):
 
 
 class MultiCategorical(NamedTuple):
-    """Several independent choices at once, such as a move and a word; a sample has an integer for each."""
+    """Several independent choices, such as a move and a word; a sample has one integer per choice."""
 
     heads: tuple[Categorical, ...]
 
     @classmethod
     def split(cls, logits: Float[Array, "*b A"], sizes: tuple[int, ...]) -> "MultiCategorical":
-        """Heads of these widths side by side."""
+        """Returns the distribution of heads with these widths, side by side."""
         return cls(tuple(Categorical(logits[..., start:stop]) for start, stop in pairwise(np.cumsum((0, *sizes)))))
 
     def sample(self, key: Key) -> Int[Array, "*b H"]:
@@ -133,7 +133,7 @@ class DiagGaussian(NamedTuple):
 
 
 class Bernoulli(NamedTuple):
-    """Independent switches; a sample is 0 or 1 for each, and a logit is that of 1."""
+    """Independent switches; a sample is 0 or 1 for each, and logits are those of 1."""
 
     logits: Float[Array, "*b A"]
 

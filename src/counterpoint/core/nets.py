@@ -1,7 +1,7 @@
 """Multi-layer perceptrons and gated recurrent units as plain arrays, with the true fan-in of a padded network.
 
-Activations are rows, [*b, I], or columns, [I, B], as `units` says: the axis along which a layer's inputs and outputs lie.
-Rows suit acting; columns suit minibatches, whose every sum, softmax and mask then runs along the batch (ADR 0011).
+Activations are rows, [*b, I], or columns, [I, B]; `units` names the axis of a layer's inputs and outputs. Acting uses rows.
+Minibatches use columns, so that every sum, softmax and mask runs along the batch (ADR 0011).
 """
 
 from collections.abc import Callable
@@ -18,20 +18,20 @@ Normalise = Literal["none", "layer", "batch"]
 Init = Literal["he", "glorot"]
 
 AVERAGE_RATE = 0.1
-"""How far a running average moves towards each minibatch."""
+"""The fraction by which a running average moves towards each minibatch."""
 
 
 class Norm(NamedTuple):
-    """Normalises a hidden layer's product, before the bias: over its units, or over the batch if there are averages."""
+    """Normalises the product of a hidden layer before the bias: over units, or over the batch if there are averages."""
 
     scale: Float[Array, "*n H"]
     mean: Float[Array, "*n H"] | None = None
-    """Running averages: what acting and targets use. No loss depends on them, so no optimiser moves them."""
+    """Running averages, used by acting and targets. No loss depends on them, so no optimiser changes them."""
     variance: Float[Array, "*n H"] | None = None
 
 
 class Layer(NamedTuple):
-    """An affine map, perhaps with its product normalised."""
+    """An affine map, optionally with a normalised product."""
 
     weight: Float[Array, "*n I H"]
     bias: Float[Array, "*n H"]
@@ -41,7 +41,16 @@ class Layer(NamedTuple):
 Params = tuple[Layer, ...]
 
 ROWS, COLUMNS = -1, -2
-"""Where the units of activations are."""
+"""The axis of units in activations."""
+
+
+class Model(NamedTuple):
+    """A network of the user's own."""
+
+    init: Callable[..., Any]
+    """(key, inputs[I], outputs[H]) → params. The vectors are 1 where entries are real and 0 where they are padding."""
+    apply: Callable[..., Float[Array, "*b H"]]
+    """(params, x[*b, I]) → [*b, H]."""
 
 
 def init_mlp(
@@ -52,10 +61,10 @@ def init_mlp(
     norm: Normalise = "none",
     init: Init = "glorot",
 ) -> Params:
-    """Uniform weights and zero biases; `inputs` and `outputs` are 1 where real and 0 where padded.
+    """Returns uniform weights and zero biases; `inputs` and `outputs` are 1 where entries are real and 0 where padded.
 
-    Glorot's limit counts a layer's inputs and outputs, He's, which is for layers before a ReLU, its inputs only (ADR 0013).
-    Padded rows and columns are zero and, receiving zero gradients, stay zero: the network is exactly the un-padded one.
+    Glorot's limit counts the inputs and outputs of a layer; He's, for layers before a ReLU, counts only inputs (ADR 0013).
+    Padded rows and columns start at zero and receive zero gradients: the network equals the unpadded one exactly.
     """
     masks = [inputs, *(jnp.ones(size) for size in hidden), outputs]
     keys = jax.random.split(key, len(masks) - 1)
@@ -79,16 +88,16 @@ def _init_layer(key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"
 
 
 def mlp(params: Params, x: Float[Array, "..."], learning: bool = False, units: int = ROWS) -> Float[Array, "..."]:
-    """The network's output: ReLU between layers, nothing after the last."""
+    """Returns the output of a network with ReLU between its layers and nothing after the last."""
     return mlp_from_first(params, times(params[0].weight, x, units), learning, units)
 
 
 def mlp_from_first(
     params: Params, product: Float[Array, "..."], learning: bool = False, units: int = ROWS
 ) -> Float[Array, "..."]:
-    """The network's output given its first matrix product, so that callers can share or amend that product.
+    """Returns the output of a network given its first matrix product, so that callers can share or change that product.
 
-    When learning, batch normalisation takes the statistics of this very batch; otherwise its running averages.
+    When learning, batch normalisation uses the statistics of this batch; otherwise it uses running averages.
     """
     x = _add(_normalised(params[0].norm, product, learning, units), params[0].bias, units)
     for layer in params[1:]:
@@ -97,14 +106,14 @@ def mlp_from_first(
 
 
 def times(weight: Float[Array, "I H"], x: Float[Array, "..."], units: int = ROWS) -> Float[Array, "..."]:
-    """A layer's matrix product."""
+    """Returns the matrix product of a layer."""
     return x @ weight if units == ROWS else weight.T @ x
 
 
 def move_averages(params: Params, x: Float[Array, "I B"], mean_over: Callable[[Any], Any]) -> Params:
-    """The network with its running averages moved towards the statistics of a batch in columns, if it keeps any.
+    """Returns a network with its running averages, if any, moved towards the statistics of a batch in columns.
 
-    `mean_over` averages over the devices that share the batch, so that they agree.
+    `mean_over` averages over the devices that share the batch, so that all devices agree.
     """
     moved = []
     for layer in params[:-1]:
@@ -118,7 +127,7 @@ def move_averages(params: Params, x: Float[Array, "I B"], mean_over: Callable[[A
 
 
 def _moments(product: Float[Array, "..."], units: int) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
-    """Each unit's mean and variance over the batch."""
+    """Returns the mean and variance of each unit over the batch."""
     batch = tuple(axis for axis in range(product.ndim) if axis != product.ndim + units)
     return jnp.mean(product, axis=batch), jnp.var(product, axis=batch)
 
@@ -127,8 +136,8 @@ def _normalised(norm: Norm | None, product: Float[Array, "..."], learning: bool,
     if norm is None:
         return product
     if norm.mean is None or norm.variance is None:
-        figures = jnp.mean(product, axis=units, keepdims=True), jnp.var(product, axis=units, keepdims=True)
-        mean, variance = (jnp.broadcast_to(part, product.shape) for part in figures)
+        moments = jnp.mean(product, axis=units, keepdims=True), jnp.var(product, axis=units, keepdims=True)
+        mean, variance = (jnp.broadcast_to(part, product.shape) for part in moments)
     else:
         averages = _moments(product, units) if learning else (norm.mean, norm.variance)
         mean, variance = (_over_batch(part, product, units) for part in averages)
@@ -140,12 +149,12 @@ def _add(product: Float[Array, "..."], bias: Float[Array, " H"], units: int = RO
 
 
 def _over_batch(vector: Float[Array, " H"], product: Float[Array, "..."], units: int) -> Float[Array, "..."]:
-    """One number per unit, repeated over the batch."""
+    """Returns one number per unit, broadcast over the batch."""
     return jnp.broadcast_to(vector if units == ROWS else vector[:, None], product.shape)
 
 
 class Gru(NamedTuple):
-    """A gated recurrent unit; columns are those of the reset gate, the update gate and the candidate."""
+    """A gated recurrent unit; its columns belong to the reset gate, the update gate and the candidate."""
 
     inputs: Layer
     """[I, 3H]."""
@@ -154,7 +163,7 @@ class Gru(NamedTuple):
 
 
 def init_gru(key: Key, inputs: Float[Array, " I"], num_units: int) -> Gru:
-    """Glorot-uniform weights, gate by gate, and zero biases."""
+    """Returns Glorot-uniform weights for each gate, and zero biases."""
 
     def gates(key: Key, inputs: Float[Array, " I"]) -> Layer:
         weights = [_init_layer(k, inputs, jnp.ones(num_units)).weight for k in jax.random.split(key, 3)]
@@ -165,12 +174,12 @@ def init_gru(key: Key, inputs: Float[Array, " I"], num_units: int) -> Gru:
 
 
 def gru(params: Gru, hidden: Float[Array, "*b H"], x: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
-    """The next hidden state (Cho et al. 2014, with the reset gate after the product)."""
+    """Returns the next hidden state (Cho et al. 2014, with the reset gate after the product)."""
     return gru_from_first(params, hidden, affine(params.inputs, x))
 
 
 def gru_from_first(params: Gru, hidden: Float[Array, "*b H"], gates: Float[Array, "*b G"]) -> Float[Array, "*b H"]:
-    """The next hidden state given the part of the gates that depends on the input, which is known for all times at once."""
+    """Returns the next hidden state given the inputs' part of the gates, which is known for all time steps at once."""
     reset, update, candidate = jnp.split(gates, 3, axis=-1)
     reset_by, update_by, candidate_by = jnp.split(affine(params.state, hidden), 3, axis=-1)
     keep = jax.nn.sigmoid(update + update_by)
@@ -179,5 +188,5 @@ def gru_from_first(params: Gru, hidden: Float[Array, "*b H"], gates: Float[Array
 
 
 def affine(layer: Layer, x: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
-    """One layer without anything after it."""
+    """Returns the output of one layer without an activation."""
     return _add(x @ layer.weight, layer.bias)

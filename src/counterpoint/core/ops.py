@@ -1,4 +1,4 @@
-"""The arithmetic that learners share."""
+"""Arithmetic that algorithms share: returns, schedules, moments, clipping."""
 
 from typing import NamedTuple, TypeVar
 
@@ -12,14 +12,14 @@ Tree = TypeVar("Tree")
 def td_target(
     reward: Float[Array, "*b"], terminated: Bool[Array, "*b"], next_value: Float[Array, "*b"], gamma: float
 ) -> Float[Array, "*b"]:
-    """r + γ V(s'), and r alone where the game ended. A time limit does not end the game."""
+    """Returns r + γ V(s'), and r alone where the game ended. A time limit does not end the game."""
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
 
 
 def lambda_returns(
     reward: Float[Array, "*tb"], next_value: Float[Array, "*tb"], cut: Bool[Array, "*tb"], gamma: float, decay: float
 ) -> Float[Array, "*tb"]:
-    """TD(λ) targets: G_t = r_t + γ ((1 − λ) V(s_t+1) + λ G_t+1), and r_t + γ V(s_t+1) where the recording is cut.
+    """Returns TD(λ) targets: G_t = r_t + γ ((1 − λ) V(s_t+1) + λ G_t+1), and r_t + γ V(s_t+1) where the recording is cut.
 
     The recording is cut after its last step and wherever an episode ends; V is 0 where the game is over.
     """
@@ -36,7 +36,7 @@ def lambda_returns(
 def n_step_returns(
     reward: Float[Array, "*tb"], next_value: Float[Array, "*tb"], cut: Bool[Array, "*tb"], gamma: float, num_steps: int
 ) -> Float[Array, "*tb"]:
-    """Targets of up to n rewards, then the value: G⁽¹⁾_t = r_t + γ V(s_t+1), G⁽ⁿ⁾_t = r_t + γ G⁽ⁿ⁻¹⁾_t+1 unless cut after t."""
+    """Returns n-step targets: G⁽¹⁾_t = r_t + γ V(s_t+1), G⁽ⁿ⁾_t = r_t + γ G⁽ⁿ⁻¹⁾_t+1 unless the recording is cut after t."""
     once = reward + gamma * next_value
 
     def longer(_: jax.Array, shorter: jax.Array) -> jax.Array:
@@ -46,12 +46,12 @@ def n_step_returns(
 
 
 def linear(start: float, end: float, num_steps: int, step: Int[Array, "*b"]) -> Float[Array, "*b"]:
-    """A setting that moves from `start` to `end` over that many steps and stays there."""
+    """Returns a value that moves linearly from `start` to `end` over that many steps and then stays there."""
     return start + (end - start) * jnp.minimum(step / num_steps, 1.0)
 
 
 def discounted_returns(reward: Float[Array, " T"], done: Bool[Array, " T"], gamma: float) -> Float[Array, " T"]:
-    """What follows each step, R_t = r_t + γ R_{t+1}, where nothing follows a step that is done."""
+    """Returns discounted returns, R_t = r_t + γ R_{t+1}, where nothing follows a step that is done."""
 
     def back(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         value = now[0] + gamma * jnp.where(now[1], 0.0, later)
@@ -61,7 +61,7 @@ def discounted_returns(reward: Float[Array, " T"], done: Bool[Array, " T"], gamm
 
 
 class Moments(NamedTuple):
-    """Count, mean and variance of all numbers seen so far."""
+    """The count, mean and variance of all numbers so far."""
 
     count: Float[Array, "*n"]
     mean: Float[Array, "*n"]
@@ -69,7 +69,7 @@ class Moments(NamedTuple):
 
 
 def add_moments(moments: Moments, count: Float[Array, "*n"], mean: Float[Array, "*n"], variance: Float[Array, "*n"]) -> Moments:
-    """The moments with a further group of numbers, given by its own (Chan et al. 1983)."""
+    """Returns the moments after another group of numbers, which is given by its own moments (Chan et al. 1983)."""
     total = moments.count + count
     share, gap = count / jnp.maximum(total, 1e-6), mean - moments.mean
     return Moments(
@@ -80,17 +80,17 @@ def add_moments(moments: Moments, count: Float[Array, "*n"], mean: Float[Array, 
 
 
 def polyak(target: Tree, online: Tree, tau: float) -> Tree:
-    """The slow copy moved a fraction τ towards the online parameters."""
+    """Returns the target parameters moved a fraction τ towards the online parameters."""
     return jax.tree.map(lambda slow, fast: slow + tau * (fast - slow), target, online)
 
 
 def masked_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Float[Array, ""]:
-    """The mean over entries whose mask is true; 0 if there is none."""
+    """Returns the mean over entries whose mask is true; 0 if there is none."""
     return jnp.sum(jnp.where(mask, values, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def clip_by_norm(tree: Tree, limit: float, per_variable: bool) -> Tree:
-    """Gradients with norm at most `limit`: each array by its own norm, or all by their common one; 0 means no limit."""
+    """Returns gradients with norm at most `limit`, per array or over the whole tree; 0 means no limit."""
     if not limit:
         return tree
     squares = jax.tree.map(lambda leaf: jnp.sum(leaf**2), tree)
@@ -103,7 +103,7 @@ def clip_by_norm(tree: Tree, limit: float, per_variable: bool) -> Tree:
 
 
 def tree_select(mask: Bool[Array, " E"], true: Tree, false: Tree) -> Tree:
-    """Leaf by leaf, rows of `true` where the mask is true, else of `false`."""
+    """Returns rows of `true` where the mask is true and of `false` elsewhere, leaf by leaf."""
 
     def select(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)

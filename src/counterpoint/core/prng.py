@@ -15,11 +15,11 @@ from jax.extend.random import define_prng_impl
 from counterpoint.core.types import Key
 
 Words = Any
-"""An array of JAX or NumPy, 32-bit, unsigned."""
+"""A JAX or NumPy array of unsigned 32-bit integers."""
 
 
 def _mix(word: Words) -> Words:
-    """A bijection on 32-bit words in which every input bit flips every output bit with probability about one half."""
+    """Returns a bijection of 32-bit words: every input bit flips every output bit with a probability of about one half."""
     word = (word ^ (word >> 17)) * np.uint32(0xED5AD4BB)
     word = (word ^ (word >> 11)) * np.uint32(0xAC4C1B51)
     word = (word ^ (word >> 15)) * np.uint32(0x31848BAB)
@@ -31,7 +31,7 @@ def _hash(key: jax.Array, counter: jax.Array) -> jax.Array:
 
 
 def _seed(seed: jax.Array) -> jax.Array:
-    """The key of a 64-bit seed; a shorter one is extended by its sign, so that −1 is the same seed in every width."""
+    """Returns the key of a 64-bit seed; shorter seeds are sign-extended, so that −1 is the same seed in every width."""
     low = seed.astype(jnp.uint32)
     if seed.dtype.itemsize > 4:
         high = (seed >> 32).astype(jnp.uint32)
@@ -68,7 +68,7 @@ _IMPL = define_prng_impl(
 
 
 def key(seed: int | np.integer | jax.Array) -> Key:
-    """The root of all randomness of a run. Python integers count modulo 2⁶⁴, where JAX's own keys drop all but 32 bits."""
+    """Returns the root key of a run. Python integers count modulo 2⁶⁴; JAX's own keys keep only 32 bits."""
     if isinstance(seed, int | np.integer):
         low, high = np.array([[int(seed) & 0xFFFFFFFF], [int(seed) >> 32 & 0xFFFFFFFF]], np.uint32)
         return wrap(_key_of_words(low, high)[:, 0])
@@ -76,5 +76,5 @@ def key(seed: int | np.integer | jax.Array) -> Key:
 
 
 def wrap(data: Words) -> Key:
-    """The key whose `jax.random.key_data` is `data`: how a checkpoint brings keys back."""
+    """Returns the key whose `jax.random.key_data` is `data`, as a checkpoint stores it."""
     return jax.random.wrap_key_data(data, impl=_IMPL)

@@ -28,7 +28,7 @@ def random_algorithm(spec: Spec) -> Algorithm:
     def draw(obs: Float[Array, "E N O"], key: Key, legal: Any) -> Float[Array, "E N A"]:
         shape = (obs.shape[0], *spec.act_mask.shape)
         key_head, key_box = jax.random.split(key)
-        choices = one_hot_best(heads, masked(gumbel(key_head, shape), legal))
+        choices = one_hot_best(heads, masked(heads, gumbel(key_head, shape), legal))
         if heads.mask is None:
             return choices
         continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, shape)

@@ -1,0 +1,438 @@
+"""What off-policy actor-critic algorithms share, apart from their losses.
+
+Networks read a minibatch in columns, [features, B]: the batch is the last axis, not the first (ADR 0011). `view_of` gives each
+agent's view of a minibatch; `outputs`, `q`, `q_with_own_action` and `target_actions` evaluate networks on it; `gradient`,
+`per_living` and `descend` make one optimiser step; `update`, `update_one` and `gather` run an algorithm's rule for one agent
+over all agents.
+
+`sees` says which agents each critic sees. What a critic does not see has weight zero forever: its initial weights and its
+gradients are masked.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
+
+from counterpoint.algos.base import TD_ERRORS, Metrics, Replay
+from counterpoint.core.actions import Heads, masked
+from counterpoint.core.checks import above, at_least, fraction
+from counterpoint.core.errors import UsageError
+from counterpoint.core.loading import load_object
+from counterpoint.core.nets import COLUMNS, Init, Model, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
+from counterpoint.core.ops import Moments, Tree, add_moments, clip_by_norm
+from counterpoint.core.spaces import Spec
+from counterpoint.core.types import Key, Transition
+
+Agents = Any
+"""A NamedTuple of an algorithm's own; stacked over agents, every leaf is [N, …]."""
+Relax = Callable[[Heads, Array, Array], Array]
+"""(heads, outputs[A,B], noise[A,B]) → differentiable actions [A,B] of one agent."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyperparameters that off-policy algorithms share; the defaults are those of Lowe et al.'s code, except for `minibatch`,
+    `order` and `init`."""
+
+    lr: float = 1e-2
+    """Adam step size of actors and critics."""
+    critic_lr: float = 0.0
+    """Adam step size of the critics (0: the same as --lr)."""
+    gamma: float = 0.95
+    """Discount factor."""
+    tau: float = 0.01
+    """Fraction by which targets move towards their networks after each update."""
+    num_units: int = 64
+    """Width of the hidden layers of actors and critics."""
+    num_layers: int = 2
+    """Number of hidden layers."""
+    clip: float = 0.5
+    """Largest gradient norm (0: no limit)."""
+    clip_by: Literal["variable", "global"] = "variable"
+    """Clip each array by its own norm, or all arrays of a network by their common norm."""
+    minibatch: Literal["shared", "per-agent"] = "shared"
+    """Draw one minibatch for all agents, or one for each."""
+    order: Literal["snapshot", "sequential"] = "snapshot"
+    """Update all agents from the same snapshot, or one after another."""
+    init: Init = "he"
+    """Initial hidden weights: He's, scaled for ReLU layers, or Glorot's, as in the authors' code."""
+    norm: Normalise = "none"
+    """Normalise the hidden layers of actors and critics over their units or over the minibatch."""
+    standardise_rewards: bool = False
+    """Shift and scale each agent's rewards to mean 0 and variance 1 over all replayed rewards."""
+    replay: Literal["uniform", "prioritised"] = "uniform"
+    """Draw transitions uniformly, or draw those with large TD errors more often."""
+    priority_exponent: float = 0.6
+    """Exponent of the TD error in the sampling probability, if prioritised (0: uniform)."""
+    priority_beta: float = 0.4
+    """How much importance weights correct for prioritised sampling (1: fully)."""
+    model: str = ""
+    """Network of your own for actors and critics, as my_model.py:model."""
+
+    def __post_init__(self) -> None:
+        above(self, 0, "lr")
+        at_least(self, 1, "num_units", "num_layers")
+        at_least(self, 0, "critic_lr", "clip")
+        fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
+        if self.model and self.norm != "none":
+            raise UsageError(f"--norm {self.norm} belongs to the built-in networks: leave it out beside --model {self.model}.")
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The widths of the hidden layers."""
+        return (self.num_units,) * self.num_layers
+
+
+def memory_of(config: Settings) -> Replay:
+    """Returns the memory that the settings ask for."""
+    priority = (config.priority_exponent, config.priority_beta) if config.replay == "prioritised" else None
+    return Replay(per_agent=config.minibatch == "per-agent", priority=priority)
+
+
+class Problem(NamedTuple):
+    """What is fixed for a run: how agents act, which agents each critic sees, and the devices."""
+
+    spec: Spec
+    heads: Heads
+    sees: np.ndarray
+    """[N, N]: whether critic i (row) sees agent j."""
+    axis: str | None = None
+    """The device axis that a minibatch is split over, if it is split."""
+    model: Model | None = None
+    """The user's own network; None means the built-in perceptron."""
+
+
+class View(NamedTuple):
+    """Agent i's view of a minibatch, in columns: everything that its losses read."""
+
+    inputs: Float[Array, "I B"]
+    """The input of a critic: all observations, then all actions, as replayed."""
+    obs: Float[Array, "O B"]
+    action: Float[Array, "A B"]
+    """The agent's replayed action."""
+    legal: Bool[Array, "A B"] | None
+    alive: Float[Array, " B"]
+    """1 where the agent still played, otherwise 0."""
+    weight: Float[Array, " B"]
+    """`alive` times the importance weight of the sample."""
+    heads: Heads
+    """The agent's row of the tables."""
+    first: Int[Array, ""]
+    """Where the agent's action begins in `inputs`."""
+
+
+# --- Layout.
+
+
+def in_columns(batch: Transition) -> Transition:
+    """Returns a minibatch [B, …] as […, B]."""
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), batch)
+
+
+AGENTS_AXIS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, alive=1, done=None)  # pyright: ignore[reportArgumentType]
+"""Where a batch [B, N, …] has its agents."""
+
+
+def agents_axis(batch: Transition) -> Transition:
+    """Returns where each array of a batch has its agents."""
+    masks = None if batch.legal is None else 1
+    return AGENTS_AXIS._replace(legal=masks, next_legal=masks)  # pyright: ignore[reportArgumentType]
+
+
+def column(batch: Transition, i: Int[Array, ""]) -> Transition:
+    """Returns agent i's part of a batch."""
+    return jax.tree.map(lambda leaf, axis: leaf if axis is None else jnp.take(leaf, i, axis=axis), batch, agents_axis(batch))
+
+
+def joint(obs: Float[Array, "N O B"], action: Float[Array, "N A B"]) -> Float[Array, "I B"]:
+    """Returns the input of a critic: all observations, then all actions."""
+    batch = obs.shape[-1]
+    return jnp.concatenate([obs.reshape(-1, batch), action.reshape(-1, batch)])
+
+
+def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
+    """Returns [N, I]: 1 where an entry of the joint vector is real and critic i sees it."""
+    obs = sees[:, :, None] & spec.obs_mask[None]
+    action = sees[:, :, None] & spec.act_mask[None]
+    n = spec.num_agents
+    return np.concatenate([obs.reshape(n, -1), action.reshape(n, -1)], axis=1).astype(np.float32)
+
+
+def view_of(problem: Problem, mine: Transition, batch: Transition, i: Int[Array, ""]) -> View:
+    """Returns agent i's view of a minibatch in columns, of which `mine` is its own part."""
+    spec = problem.spec
+    alive = mine.alive.astype(mine.reward.dtype)
+    return View(
+        inputs=seen_by(problem, joint(batch.obs, batch.action), i),
+        obs=mine.obs,
+        action=mine.action,
+        legal=mine.legal,
+        alive=alive,
+        weight=alive if mine.weight is None else alive * mine.weight / max_over(problem.axis, mine.weight),
+        heads=jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads),
+        first=spec.num_agents * spec.obs_size + i * spec.act_size,
+    )
+
+
+# --- Networks.
+
+
+@cache
+def load_model(address: str) -> Model:
+    """Returns the user's network at an address."""
+    model = load_object(address, "--model")
+    if not (callable(getattr(model, "init", None)) and callable(getattr(model, "apply", None))):
+        raise UsageError(f"--model {address} is a {type(model).__name__}, not a counterpoint.Model(init, apply).")
+    return model
+
+
+def with_model(config: Settings, problem: Problem) -> Problem:
+    """Returns the problem with the network that the settings name. Only the address travels to other processes."""
+    return problem._replace(model=load_model(config.model)) if config.model and problem.model is None else problem
+
+
+def init_net(
+    config: Settings, problem: Problem, key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"]
+) -> Params | Any:
+    """Returns a fresh network; `inputs` and `outputs` are 1 where entries are real and 0 where they are padding."""
+    if problem.model is not None:
+        return problem.model.init(key, inputs, outputs)
+    return init_mlp(key, inputs, config.hidden, outputs, config.norm, config.init)
+
+
+def outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "O B"], learning: bool = False) -> Float[Array, "A B"]:
+    """Returns the raw outputs of one actor."""
+    if problem.model is None:
+        return mlp(actor, obs, learning=learning, units=COLUMNS)
+    return problem.model.apply(actor, obs.T).T
+
+
+def acting_outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "E N O"]) -> Float[Array, "E N A"]:
+    """Returns the raw outputs of every actor for its own observation."""
+    return jax.vmap(mlp if problem.model is None else problem.model.apply, in_axes=(0, 1), out_axes=1)(actor, obs)
+
+
+def q(problem: Problem, critic: Params | Any, inputs: Float[Array, "I B"], learning: bool = False) -> Float[Array, " B"]:
+    """Returns Q of joint observations and actions."""
+    if problem.model is not None:
+        return problem.model.apply(critic, inputs.T)[..., 0]
+    return mlp_from_first(critic, times(critic[0].weight, inputs, COLUMNS), learning, COLUMNS)[0]
+
+
+def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action: Float[Array, "A B"]) -> Float[Array, " B"]:
+    """Returns Q with the agent's own replayed action replaced by `action`, for learning.
+
+    Only the agent's part of the critic's first product changes; the rest is the one that the critic's own loss computes.
+    """
+    if problem.model is not None:
+        return q(problem, critic, jax.lax.dynamic_update_slice_in_dim(view.inputs, action, view.first, axis=0))
+    own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, view.first, action.shape[0])
+    product = times(critic[0].weight, view.inputs, COLUMNS) + times(own_rows, action - view.action, COLUMNS)
+    return mlp_from_first(critic, product, True, COLUMNS)[0]
+
+
+def target_actions(
+    problem: Problem, target_actor: Params | Any, batch: Transition, relax: Relax, noise: Float[Array, "N A B"]
+) -> Float[Array, "N A B"]:
+    """Returns the next actions of all target actors."""
+    raw = jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(target_actor, batch.next_obs)
+    return jax.vmap(lambda heads, raw, legal, noise: relax(heads, masked_columns(heads, raw, legal), noise))(
+        problem.heads, raw, batch.next_legal, noise
+    )
+
+
+def masked_columns(heads: Heads, raw: Float[Array, "A B"], legal: Bool[Array, "A B"] | None) -> Float[Array, "A B"]:
+    """Returns `actions.masked` for one agent's minibatch in columns."""
+    return raw if legal is None else masked(heads, raw.T, legal.T).T
+
+
+def output_cost(weight: float, problem: Problem, view: View, raw: Float[Array, "A B"]) -> Float[Array, ""]:
+    """Returns the weighted mean, over living samples, of the mean square of an actor's real and legal outputs."""
+    if view.legal is None and problem.model is None:  # the padding of the built-in actor is zero
+        share = 1.0 if view.heads.mask is None else jnp.mean(view.heads.mask, dtype=raw.dtype)
+        return weight * jnp.mean(view.alive[None] * raw**2) / share
+    mask = jnp.ones(raw.shape[0], bool) if view.heads.mask is None else view.heads.mask
+    counts = jnp.broadcast_to(mask[:, None], raw.shape) & (True if view.legal is None else view.legal)
+    squares = jnp.sum(jnp.where(counts, raw**2, 0.0), axis=0)
+    return weight * jnp.mean(view.alive * squares / jnp.maximum(jnp.sum(counts, axis=0), 1))
+
+
+# --- Rewards.
+
+
+def fresh_moments(config: Settings) -> Moments | None:
+    """Returns moments of no rewards, or None if rewards are not standardised."""
+    return Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(())) if config.standardise_rewards else None
+
+
+def see_rewards(
+    problem: Problem, moments: Moments | None, reward: Float[Array, " B"], alive: Float[Array, " B"]
+) -> Moments | None:
+    """Returns the moments after another minibatch, of which only the living samples count."""
+    if moments is None:
+        return None
+    mean = mean_over(problem.axis)
+    count = mean(jnp.sum(alive))
+    centre = mean(jnp.sum(alive * reward)) / jnp.maximum(count, 1.0)
+    spread = mean(jnp.sum(alive * (reward - centre) ** 2)) / jnp.maximum(count, 1.0)
+    return add_moments(moments, count, centre, spread)
+
+
+def standardised(moments: Moments | None, reward: Float[Array, " B"]) -> Float[Array, " B"]:
+    """Returns rewards with mean 0 and variance 1 according to the moments; without moments, the rewards themselves."""
+    if moments is None:
+        return reward
+    return (reward - moments.mean) / jnp.maximum(jnp.sqrt(moments.variance), 1e-4)
+
+
+# --- Devices.
+
+
+def mean_over(axis: str | None) -> Callable[[Any], Any]:
+    """Returns the function that averages a tree over the devices of an axis, as one vector: devices wait for each other only
+    once."""
+    return (lambda tree: _mean_as_vector(tree, axis)) if axis else lambda tree: tree
+
+
+def _mean_as_vector(tree: Tree, axis: str) -> Tree:
+    vector, tree_of = ravel_pytree(tree)
+    return tree_of(jax.lax.pmean(vector, axis))
+
+
+def max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
+    """Returns the maximum of a minibatch that devices may share."""
+    return jax.lax.pmax(jnp.max(values), axis) if axis else jnp.max(values)
+
+
+# --- One optimiser step.
+
+
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, which `vmap` turns into a loop on CPUs: one agent's minibatch fits into a core's cache."""
+    return jax.custom_batching.sequential_vmap(function) if jax.default_backend() == "cpu" else function
+
+
+def with_averages(problem: Problem, params: Params | Any, inputs: Float[Array, "I B"]) -> Params | Any:
+    """Returns a network whose running averages (batch normalisation) have seen another minibatch."""
+    return params if problem.model is not None else move_averages(params, inputs, mean_over(problem.axis))
+
+
+def gradient(loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
+    """Returns (params, view, …) → (value of the loss, gradient with respect to params), one agent after another."""
+    return one_by_one(jax.value_and_grad(loss, has_aux=has_aux))
+
+
+def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Params | Any:
+    """Returns the gradient of critic i without the weights of what it does not see."""
+    if problem.sees.all() or problem.model is not None:  # a network of the user's own reads zeros there: see `seen_by`
+        return grads
+    seen = jnp.asarray(visible(problem.spec, problem.sees))[i]
+    return (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
+
+
+def seen_by(problem: Problem, inputs: Float[Array, "I B"], i: Int[Array, ""]) -> Float[Array, "I B"]:
+    """Returns the joint vector as critic i reads it; the masked weights of the built-in critic already ignore the rest."""
+    if problem.sees.all() or problem.model is None:
+        return inputs
+    return inputs * jnp.asarray(visible(problem.spec, problem.sees))[i][:, None]
+
+
+def per_living(problem: Problem, view: View, means: Tree) -> Tree:
+    """Returns means over the living samples, given means over all samples in which only the living count.
+
+    This is the only point at which devices meet for a gradient.
+    """
+    share, means = mean_over(problem.axis)((jnp.mean(view.alive), means))
+    return jax.tree.map(lambda leaf: leaf / jnp.maximum(share, 1e-6), means)
+
+
+def adam(lr: float) -> Any:
+    """Returns Adam, loosely typed: optax's annotations do not admit our parameters, such as a layer without a norm."""
+    return optax.adam(lr)
+
+
+def descend(
+    config: Settings, lr: float, params: Params | Any, grads: Params | Any, opt: optax.OptState
+) -> tuple[Params | Any, optax.OptState]:
+    """Returns a network and its optimiser after one step down the clipped gradient."""
+    grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")
+    updates, opt = adam(lr).update(grads, opt)
+    return jax.tree.map(jnp.add, params, updates), opt
+
+
+# --- All agents.
+
+UpdateAgent = Callable[..., tuple[Any, dict[str, Any]]]
+"""(config, problem, own, agents, mine, batch, i, key) → (agent i, its metrics): the body of an algorithm's "for each agent".
+
+`own` is agent i of `agents`, `mine` its column of `batch`; the other agents are only read.
+"""
+
+
+def update(
+    update_agent: UpdateAgent, config: Settings, problem: Problem, agents: Agents, batch: Transition, key: Key
+) -> tuple[Agents, Metrics]:
+    """Returns all agents after one update. `batch` is [B, …], or [N, B, …] with one minibatch for each of several agents."""
+    each, own_batch = jnp.arange(problem.spec.num_agents), has_own_batches(config, problem)
+    if config.order == "sequential":
+        agents, metrics = jax.lax.scan(
+            lambda agents, i: _update_in_place(update_agent, config, problem, agents, batch, i, key), agents, each
+        )
+    else:
+        columns = jax.vmap(column)(batch, each) if own_batch else batch
+        agents, metrics = jax.vmap(
+            lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
+            in_axes=(0, 0 if own_batch else agents_axis(batch), 0 if own_batch else None, 0),
+        )(agents, columns, batch, each)
+    return agents, gather(config, problem, batch, metrics)
+
+
+def update_one(
+    update_agent: UpdateAgent,
+    config: Settings,
+    problem: Problem,
+    agents: Agents,
+    batch: Transition,
+    i: Int[Array, ""],
+    key: Key,
+) -> tuple[Any, dict[str, Float[Array, "*b"]]]:
+    """Returns agent i and its metrics after an update, from the same batch as `update`."""
+    if has_own_batches(config, problem):
+        batch = jax.tree.map(lambda leaf: leaf[i], batch)
+    own = jax.tree.map(lambda leaf: leaf[i], agents)
+    return update_agent(config, problem, own, agents, column(batch, i), batch, i, key)
+
+
+def _update_in_place(
+    update_agent: UpdateAgent,
+    config: Settings,
+    problem: Problem,
+    agents: Agents,
+    batch: Transition,
+    i: Int[Array, ""],
+    key: Key,
+) -> tuple[Agents, dict[str, Float[Array, "*b"]]]:
+    agent, metrics = update_one(update_agent, config, problem, agents, batch, i, key)
+    return jax.tree.map(lambda leaf, row: leaf.at[i].set(row), agents, agent), metrics
+
+
+def gather(config: Settings, problem: Problem, batch: Transition, metrics: Metrics) -> Metrics:
+    """Returns the metrics of an update from those of every agent; the TD error of a shared sample is a mean over its living
+    agents."""
+    if TD_ERRORS not in metrics or has_own_batches(config, problem):
+        return metrics
+    shared = jnp.sum(metrics[TD_ERRORS], axis=0) / jnp.maximum(jnp.sum(batch.alive, axis=1), 1)
+    return metrics | {TD_ERRORS: shared}
+
+
+def has_own_batches(config: Settings, problem: Problem) -> bool:
+    """Returns whether a batch has a leading axis of agents; that of a single agent has none."""
+    return config.minibatch == "per-agent" and problem.spec.num_agents > 1

@@ -1,0 +1,294 @@
+"""What on-policy actor-critic algorithms share, apart from their losses: networks over a rollout, team rewards, returns.
+
+Arrays of a rollout are [T, E, N, …]. A network is a perceptron, or a perceptron with a recurrent unit (`Network`). Its leaves
+are [N, …], one network per agent, or [1, …] if all agents share one, which then also reads the agent's index.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float
+
+from counterpoint.algos.base import Carry
+from counterpoint.core.actions import Heads
+from counterpoint.core.checks import above, at_least, fraction
+from counterpoint.core.nets import Gru, Params, affine, gru, gru_from_first, init_gru, init_mlp, mlp
+from counterpoint.core.ops import Moments, add_moments, clip_by_norm, lambda_returns, masked_mean, n_step_returns
+from counterpoint.core.spaces import Box, Spec
+from counterpoint.core.types import Key, Transition
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyperparameters that on-policy algorithms share."""
+
+    lr: float = 5e-4
+    """Adam step size of the actors."""
+    critic_lr: float = 2e-3
+    """Adam step size of the critic."""
+    gamma: float = 0.97
+    """Discount factor."""
+    num_units: int = 64
+    """Width of the hidden layers of actors and critic."""
+    num_layers: int = 2
+    """Number of hidden layers."""
+    recurrent: bool = False
+    """Make the last hidden layer of the actors a gated recurrent unit, which remembers the episode."""
+    share_parameters: bool = False
+    """Train one actor for all agents; it also reads the agent's index."""
+    learn_from: Literal["team", "own"] = "team"
+    """Maximise the mean reward of the agent's team, or the agent's own reward."""
+    standardise_rewards: bool = False
+    """Shift and scale rewards to mean 0 and variance 1 over all rewards so far."""
+    normalise_advantages: bool = False
+    """Scale the advantages of each agent to variance 1 in each rollout."""
+    clip: float = 1.0
+    """Largest gradient norm of a network (0: no limit)."""
+    entropy_start: float = 0.03
+    """Initial weight of the policy's entropy in the actor's loss."""
+    entropy_end: float = 0.003
+    """Final weight of the policy's entropy."""
+    entropy_steps: int = 1_000_000
+    """Environment steps over which the weight of the entropy changes linearly."""
+
+    def __post_init__(self) -> None:
+        above(self, 0, "lr", "critic_lr")
+        at_least(self, 1, "num_units", "num_layers", "entropy_steps")
+        at_least(self, 0, "clip", "entropy_start", "entropy_end")
+        fraction(self, "gamma")
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The widths of the hidden layers."""
+        return (self.num_units,) * self.num_layers
+
+
+class Problem(NamedTuple):
+    """What is fixed for a run."""
+
+    spec: Spec
+    heads: Heads
+    side: np.ndarray
+    """[N, N]: whether the reward of agent j counts for agent i."""
+
+
+def side_of(config: Settings, spec: Spec) -> np.ndarray:
+    """Returns [N, N]: whether the reward of agent j counts for agent i."""
+    teams = np.array(spec.teams)
+    return np.eye(spec.num_agents, dtype=bool) if config.learn_from == "own" else teams[:, None] == teams[None]
+
+
+# --- Networks.
+
+
+class Network(NamedTuple):
+    """A perceptron, or a perceptron, a recurrent unit and a last layer."""
+
+    body: Params
+    cell: Gru | None = None
+    head: Params | None = None
+
+
+def init_network(config: Settings, key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"]) -> Network:
+    """Returns a fresh network; `inputs` and `outputs` are 1 where entries are real and 0 where they are padding."""
+    width, depth = config.num_units, config.num_layers
+    if not config.recurrent:
+        return Network(init_mlp(key, inputs, config.hidden, outputs))
+    key_body, key_cell, key_head = jax.random.split(key, 3)
+    ones = jnp.ones(width)
+    return Network(
+        body=init_mlp(key_body, inputs, (width,) * (depth - 2), ones) if depth > 1 else (),
+        cell=init_gru(key_cell, ones if depth > 1 else inputs, width),
+        head=init_mlp(key_head, ones, (), outputs),
+    )
+
+
+def init_actors(config: Settings, spec: Spec, key: Key) -> Network:
+    """Returns fresh actors, stacked over agents, or the one that all agents share."""
+    obs_mask, act_mask = (np.asarray(mask, np.float32) for mask in (spec.obs_mask, spec.act_mask))
+    if config.share_parameters:
+        obs_mask = np.concatenate([obs_mask.max(axis=0), np.ones(spec.num_agents, np.float32)])[None]
+        act_mask = act_mask.max(axis=0)[None]
+    keys = jax.random.split(key, obs_mask.shape[0])
+    return jax.vmap(lambda key, inputs, outputs: init_network(config, key, inputs, outputs))(
+        keys, jnp.asarray(obs_mask), jnp.asarray(act_mask)
+    )
+
+
+def begin(config: Settings, spec: Spec) -> Carry:
+    """Returns what one environment's agents remember at the start of an episode: nothing."""
+    return jnp.zeros((spec.num_agents, config.num_units)) if config.recurrent else ()
+
+
+def policy(config: Settings, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
+    """Returns the logits [*b, N, A] of every agent and its hidden state after this step."""
+    inputs = actor_inputs(config, spec, obs)
+    if actor.cell is None or actor.head is None:
+        return each(config, mlp)(actor.body, inputs), hidden
+    hidden = each(config, gru)(actor.cell, hidden, each(config, _features)(actor.body, inputs))
+    return each(config, mlp)(actor.head, hidden), hidden
+
+
+def unroll(
+    config: Settings, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "T E N O"], done: Bool[Array, "T E"]
+) -> tuple[Float[Array, "T E N A"], Carry]:
+    """Returns the logits of a rollout that began with `hidden` [E, …], and the hidden states after each step [T, E, …]."""
+    if actor.cell is None or actor.head is None:
+        return policy(config, spec, actor, hidden, obs)[0], ()
+    cell = actor.cell
+    features = each(config, _features)(actor.body, actor_inputs(config, spec, obs))
+    gates = each(config, affine)(cell.inputs, features)
+
+    def proceed(hidden: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        gates, done = now
+        after = each(config, gru_from_first)(cell, hidden, gates)
+        return jnp.where(done[:, None, None], 0.0, after), after
+
+    _, after = jax.lax.scan(proceed, hidden, (gates, done))
+    return each(config, mlp)(actor.head, after), after
+
+
+def _features(body: Params, inputs: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
+    return jax.nn.relu(mlp(body, inputs)) if body else inputs
+
+
+def actor_inputs(config: Settings, spec: Spec, obs: Float[Array, "*b N O"]) -> Float[Array, "*b N I"]:
+    """Returns what actors read: observations, and the agent's index if all agents share one actor."""
+    return jnp.concatenate([obs, indices(spec, obs)], axis=-1) if config.share_parameters else obs
+
+
+def indices(spec: Spec, like: Float[Array, "*b N O"]) -> Float[Array, "*b N N"]:
+    """Returns the index of every agent as a one-hot vector."""
+    n = spec.num_agents
+    return jnp.broadcast_to(jnp.eye(n), (*like.shape[:-2], n, n))
+
+
+def each(config: Settings, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns (params [N, …], arrays [*b, N, …]) → the function with every agent's own params, or with shared ones [1, …]."""
+
+    def apply(params: Any, *arrays: jax.Array) -> jax.Array:
+        if config.share_parameters:
+            return function(shared(params), *arrays)
+        return jax.vmap(function, in_axes=(0, *(-2 for _ in arrays)), out_axes=-2)(params, *arrays)
+
+    return apply
+
+
+def shared(params: Any) -> Any:
+    """Returns the network that all agents share, without its axis of one."""
+    return jax.tree.map(lambda leaf: leaf[0], params)
+
+
+def plain_actors(config: Settings, spec: Spec, actor: Network) -> Params | None:
+    """Returns one perceptron per agent that acts like the actors, or None if they are recurrent.
+
+    The index that a shared actor reads becomes a part of its first bias.
+    """
+    if config.recurrent:
+        return None
+    if not config.share_parameters:
+        return actor.body
+    first, *rest = [
+        layer._replace(
+            weight=jnp.repeat(layer.weight, spec.num_agents, axis=0), bias=jnp.repeat(layer.bias, spec.num_agents, axis=0)
+        )
+        for layer in actor.body
+    ]
+    seen, index = jnp.split(first.weight, [spec.obs_size], axis=1)
+    return (first._replace(weight=seen, bias=first.bias + index[0]), *rest)
+
+
+# --- Rewards and returns.
+
+
+def team_mean(values: Float[Array, "*b N"], side: np.ndarray, counts: Bool[Array, "*b N"]) -> Float[Array, "*b N"]:
+    """Returns for each agent the mean over those on its side that count; 0 if none does."""
+    weight, members = counts.astype(values.dtype), jnp.asarray(side.T, values.dtype)
+    return (jnp.where(counts, values, 0.0) @ members) / jnp.maximum(weight @ members, 1.0)
+
+
+def see_rewards(problem: Problem, moments: Moments | None, batch: Transition) -> tuple[Moments | None, Float[Array, "T E N"]]:
+    """Returns the moments after this rollout and the rewards to learn from: team means, standardised if there are moments."""
+    reward = team_mean(batch.reward, problem.side, jnp.ones_like(batch.alive))
+    if moments is None:
+        return None, reward
+    mean = agent_means(reward, batch.alive)
+    variance = agent_means((reward - jnp.broadcast_to(mean, reward.shape)) ** 2, batch.alive)
+    moments = add_moments(moments, jnp.sum(batch.alive, axis=(0, 1)).astype(jnp.float32), mean, variance)
+    centre, size = (jnp.broadcast_to(x, reward.shape) for x in (moments.mean, jnp.sqrt(moments.variance)))
+    return moments, (reward - centre) / jnp.maximum(size, 1e-4)
+
+
+def fresh_moments(config: Settings, spec: Spec) -> Moments | None:
+    """Returns moments of no rewards, or None if rewards are not standardised."""
+    none_seen = jnp.zeros(spec.num_agents)
+    return Moments(none_seen, none_seen, none_seen) if config.standardise_rewards else None
+
+
+def playing_on(batch: Transition) -> Bool[Array, "T E N"]:
+    """Returns which agents still play after each step. A time limit does not end the game."""
+    return batch.alive & ~batch.terminated
+
+
+class Returns(NamedTuple):
+    """How returns are computed: with λ, or, if `n_steps` is not 0, with that many rewards."""
+
+    gamma: float
+    td_lambda: float
+    n_steps: int = 0
+
+
+def team_returns(
+    kind: Returns, problem: Problem, batch: Transition, reward: Float[Array, "T E N"], next_value: Float[Array, "T E N"]
+) -> Float[Array, "T E N"]:
+    """Returns targets for the values of the actions taken, given rewards and every agent's value of the next state.
+
+    While a team plays on, the value of its future is the mean over its members that still play.
+    """
+    side = problem.side
+    value = team_mean(next_value, side, playing_on(batch))
+    over = jnp.ones_like(batch.alive).at[:-1].set(~batch.alive[1:] | batch.done[:-1, :, None])
+    cut = jnp.all(over[..., None, :] | ~jnp.asarray(side)[None, None], axis=-1)  # nobody on its side plays on
+    if kind.n_steps:
+        return n_step_returns(reward, value, cut, kind.gamma, kind.n_steps)
+    return lambda_returns(reward, value, cut, kind.gamma, kind.td_lambda)
+
+
+# --- Means over agents.
+
+
+def agent_means(values: Float[Array, "T E N"], counts: Bool[Array, "T E N"]) -> Float[Array, " N"]:
+    """Returns the mean of each agent over the steps that count."""
+    return jax.vmap(masked_mean, in_axes=-1)(values, counts)
+
+
+def normalised(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]) -> Float[Array, "T E N"]:
+    """Returns advantages whose mean square is 1 for each agent."""
+    size = jnp.sqrt(agent_means(advantage**2, alive))
+    return advantage / jnp.broadcast_to(jnp.maximum(size, 1e-6), advantage.shape)
+
+
+def num_heads(problem: Problem, like: Float[Array, "*b N"]) -> Float[Array, "*b N"]:
+    """Returns the number of heads of each agent."""
+    counts = np.array([len(space.heads) for space in problem.spec.action_spaces if not isinstance(space, Box)], np.float32)
+    return jnp.broadcast_to(counts, like.shape)
+
+
+# --- One optimiser step.
+
+
+def adam(lr: float) -> Any:
+    """Returns Adam, loosely typed: optax's annotations do not admit our parameters."""
+    return optax.adam(lr)
+
+
+def descend(config: Settings, lr: float, params: Any, grads: Any, opt: optax.OptState) -> tuple[Any, optax.OptState]:
+    """Returns stacked networks after one step of Adam, with the gradient of each network clipped by its own norm."""
+    grads = jax.vmap(lambda grads: clip_by_norm(grads, config.clip, per_variable=False))(grads)
+    updates, opt = adam(lr).update(grads, opt)
+    return jax.tree.map(jnp.add, params, updates), opt

@@ -1,0 +1,203 @@
+"""The contract of algorithms: one suite for everything registered and for the example in a user's own file."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from counterpoint.algos.base import TD_ERRORS, Replay, entries, find, visibility
+from counterpoint.core import numpy_policy, prng
+from counterpoint.core.spaces import Box, Discrete
+from counterpoint.core.types import Transition
+from probes import spec_of
+
+QUICKLY = {"xla_backend_optimization_level": 0}
+OWN = str(Path(__file__).parents[2] / "examples" / "own_algorithm.py") + ":entry"
+ENTRIES = [*entries(), OWN]
+SPECS = {
+    "plain": spec_of((2, 2), (Discrete((3,)), Discrete((3,)))),
+    "padded heads": spec_of((4, 2), (Discrete((2, 3)), Discrete((4,)))),
+    "continuous": spec_of((3, 2), (Box(1, 0.0, 1.0), Box(2, -1.0, 1.0))),
+    "mixed": spec_of((2, 3), (Discrete((2, 2)), Box(1, -1.0, 3.0))),
+}
+TIMES, ENVS, BATCH = 4, 3, 8
+
+
+def supported(entry):
+    """The names of the specs whose actions the algorithm declares."""
+    kinds = {name: {"continuous" if isinstance(s, Box) else "discrete" for s in SPECS[name].action_spaces} for name in SPECS}
+    return [name for name in SPECS if kinds[name] <= set(entry.actions)]
+
+
+CASES = [
+    pytest.param(name, spec, masks, id=f"{find(name).name}-{spec}-{'masks' if masks else 'free'}")
+    for name in ENTRIES
+    for spec in supported(find(name))
+    for masks in (False, True)
+    if not (masks and spec == "continuous")
+]
+each_entry = pytest.mark.parametrize("name", ENTRIES, ids=lambda name: find(name).name)
+
+
+def settings_of(entry, **changes):
+    """Settings with small networks and these changes, as far as the algorithm has such settings."""
+    fields = {field.name for field in dataclasses.fields(entry.settings)}
+    wanted = {"num_units": 8, "num_layers": 1, **changes}
+    return entry.settings(**{name: value for name, value in wanted.items() if name in fields})
+
+
+@functools.cache
+def made(name, spec, axis=None, **changes):
+    entry = find(name)
+    sees = visibility(SPECS[spec], {"good": entry.critic == "joint"})
+    return entry.make(settings_of(entry, **changes), SPECS[spec], sees, axis)
+
+
+def legal_of(spec, rng, lead):
+    """Random masks with at least one legal choice in every head; entries of boxes are legal, padding is not."""
+    legal = np.zeros((*lead, spec.num_agents, spec.act_size), bool)
+    for i, space in enumerate(spec.action_spaces):
+        widths = (space.size,) if isinstance(space, Box) else space.heads
+        for start, width in zip(np.cumsum((0, *widths)), widths, strict=False):
+            part = rng.random((*lead, width)) < 0.5
+            part |= np.eye(width, dtype=bool)[rng.integers(width, size=lead)] | isinstance(space, Box)
+            legal[..., i, start : start + width] = part
+    return jnp.asarray(legal)
+
+
+def batch_of(name, spec, masks, seed=0):
+    """A batch as the algorithm's memory gives it."""
+    algo, spec, rng = made(name, spec), SPECS[spec], np.random.default_rng(seed)
+    replays = isinstance(find(name).memory(settings_of(find(name))), Replay)
+    lead, n = (BATCH,) if replays else (TIMES, ENVS), spec.num_agents
+    obs, next_obs = (jnp.asarray(rng.normal(size=(*lead, n, spec.obs_size)) * spec.obs_mask, jnp.float32) for _ in range(2))
+    legal, next_legal = (legal_of(spec, rng, lead) if masks else None for _ in range(2))
+    action = np.zeros((*lead, n, spec.act_size), np.float32)
+    for i, space in enumerate(spec.action_spaces):
+        if isinstance(space, Box):
+            action[..., i, : space.size] = rng.uniform(-1, 1, (*lead, space.size))
+            continue
+        for start, width in zip(np.cumsum((0, *space.heads)), space.heads, strict=False):
+            score = rng.random((*lead, width))
+            score += 0 if legal is None else np.asarray(legal[..., i, start : start + width])
+            action[..., i, start : start + width] = np.eye(width)[score.argmax(-1)]
+    carry = None if replays else jax.vmap(lambda _: algo.begin(prng.key(0)))(jnp.arange(ENVS))
+    return Transition(
+        obs=obs,
+        action=jnp.asarray(action),
+        reward=jnp.asarray(rng.normal(size=(*lead, n)), jnp.float32),
+        next_obs=next_obs,
+        terminated=jnp.asarray(rng.random((*lead, n)) < 0.2),
+        alive=jnp.asarray(rng.random((*lead, n)) < 0.8),
+        done=jnp.asarray(rng.random(lead) < 0.2),
+        carry=jax.tree.map(lambda leaf: leaf[None], carry),
+        legal=legal,
+        next_legal=next_legal,
+    )
+
+
+def same(one, other, **close):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, **{"rtol": 1e-4, "atol": 1e-5, **close}), one, other)
+
+
+@pytest.mark.parametrize(("name", "spec_name", "masks"), CASES)
+def test_acting_and_learning_keep_the_contract(name, spec_name, masks):
+    """Shapes, types, finite numbers; discrete heads are distributions over legal choices; padding is zero and is not read."""
+    spec, algo = SPECS[spec_name], made(name, spec_name)
+    batch, rng = batch_of(name, spec_name, masks), np.random.default_rng(1)
+    obs = jnp.asarray(rng.normal(size=(ENVS, spec.num_agents, spec.obs_size)) * spec.obs_mask, jnp.float32)
+    legal = legal_of(spec, rng, (ENVS,)) if masks else None
+    noisy = jnp.where(jnp.broadcast_to(spec.obs_mask, obs.shape), obs, 9.0)
+
+    @functools.partial(jax.jit, compiler_options=QUICKLY)
+    def run(key, batch):
+        before = algo.init(key)
+        carry = jax.vmap(algo.begin)(jax.random.split(key, ENVS))
+        after, metrics = algo.update(before, batch, key)
+        policy = algo.policy(after)
+        acted = algo.act(policy, carry, obs, key, jnp.int32(3), legal)
+        greedy = algo.greedy(policy, carry, obs, legal)
+        return before, after, metrics, acted, greedy, algo.greedy(policy, carry, noisy, legal), policy, carry
+
+    before, after, metrics, (action, new_carry, _), (best, _), (unmoved, _), policy, carry = run(prng.key(0), batch)
+    shape = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)  # noqa: E731
+    assert shape(before) == shape(after)
+    assert shape(carry) == shape(new_carry)
+    assert len(jax.tree.leaves(policy)) < len(jax.tree.leaves(after)), "acting needs only a part"
+    assert set(metrics) == set(algo.metrics)
+    assert {(value.shape, value.dtype) for value in metrics.values()} == {((spec.num_agents,), np.dtype("float32"))}
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+    assert any(not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
+    np.testing.assert_array_equal(best, unmoved, err_msg="weights of padded observations stay zero")
+    for vectors in map(np.asarray, (action, best)):
+        assert (vectors.shape, vectors.dtype) == ((ENVS, spec.num_agents, spec.act_size), np.float32)
+        assert not vectors[:, ~spec.act_mask].any()
+        assert np.abs(vectors).max() <= 1
+        if legal is not None:
+            assert not vectors[~np.asarray(legal)].any(), "an illegal action has no weight"
+        for i, space in enumerate(spec.action_spaces):
+            if isinstance(space, Discrete):
+                parts = np.split(vectors[:, i, : space.size], np.cumsum(space.heads)[:-1], axis=-1)
+                np.testing.assert_allclose([part.sum(-1) for part in parts], 1.0, rtol=1e-5)
+
+
+@each_entry
+def test_seeds_that_train_together_equal_seeds_that_train_alone(name):
+    algo, spec = made(name, "padded heads"), "padded heads"
+    batches = [batch_of(name, spec, False, seed) for seed in range(2)]
+    keys = jnp.stack([prng.key(seed) for seed in range(2)])
+    learn = lambda key, batch: algo.update(algo.init(key), batch, key)  # noqa: E731
+    together = jax.jit(jax.vmap(learn), compiler_options=QUICKLY)(keys, jax.tree.map(lambda *x: jnp.stack(x), *batches))
+    alone = jax.jit(learn, compiler_options=QUICKLY)
+    for k, batch in enumerate(batches):
+        same(jax.tree.map(lambda leaf, k=k: leaf[k], together), alone(keys[k], batch))
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if find(name).splits_batch], ids=lambda name: find(name).name)
+def test_two_devices_learn_what_one_learns(name):
+    """Without discrete actions the noise does not matter, so that halves of a minibatch add up to the whole."""
+    batch, key = batch_of(name, "continuous", False), prng.key(0)
+    agents = made(name, "continuous").init(key)
+    whole = jax.jit(made(name, "continuous").update, compiler_options=QUICKLY)(agents, batch, key)
+    halves = jax.tree.map(lambda leaf: leaf.reshape(2, BATCH // 2, *leaf.shape[1:]), batch)
+    split = jax.vmap(made(name, "continuous", axis="devices").update, in_axes=(None, 0, None), axis_name="devices")
+    for half in range(2):
+        same(jax.tree.map(lambda leaf, k=half: leaf[k], jax.jit(split, compiler_options=QUICKLY)(agents, halves, key)), whole)
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if find(name).learners], ids=lambda name: find(name).name)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_agents_that_learn_apart_equal_agents_that_learn_together(name, weighted):
+    algo, batch, key = made(name, "mixed"), batch_of(name, "mixed", False), prng.key(0)
+    assert algo.update_one is not None
+    assert algo.gather is not None
+    if weighted:
+        batch = batch._replace(weight=jnp.linspace(0.5, 1.0, BATCH), index=jnp.arange(BATCH))
+    agents = algo.init(key)
+    expected, metrics = jax.jit(algo.update, compiler_options=QUICKLY)(agents, batch, key)
+    one = jax.jit(algo.update_one, compiler_options=QUICKLY)
+    rows, parts = zip(*(one(agents, batch, jnp.int32(i), key) for i in range(2)), strict=True)
+    stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
+    same(jax.tree.map(stack, *rows), expected)
+    same(algo.gather(batch, jax.tree.map(stack, *parts)), metrics)
+    assert (TD_ERRORS in metrics) == weighted
+
+
+@each_entry
+def test_plain_networks_act_like_the_policy(name):
+    entry = find(name)
+    for spec_name in supported(entry):
+        algo, spec = made(name, spec_name), SPECS[spec_name]
+        agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(4))
+        plain = entry.actors(settings_of(entry), spec, algo.policy(agents))
+        assert plain is not None
+        spaces = tuple(map(numpy_policy.space_of, spec.action_spaces))
+        team = numpy_policy.make_team(numpy_policy.layers_of(plain.layers), spaces, numpy_policy.Rules(**plain.rules))
+        obs = np.random.default_rng(2).normal(size=(16, *spec.obs_mask.shape)).astype(np.float32) * spec.obs_mask
+        carry = jax.vmap(algo.begin)(jax.random.split(prng.key(0), 16))
+        expected, _ = algo.greedy(algo.policy(agents), carry, jnp.asarray(obs))
+        np.testing.assert_allclose(numpy_policy.greedy(team, obs), expected, atol=2e-6)
