@@ -26,9 +26,10 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
 
 install_import_hook("counterpoint", "conftest.check")
 
-from counterpoint.core.types import Env  # noqa: E402 — the hook comes first
+from counterpoint.core.types import Env, Environment  # noqa: E402 — the hook comes first
 
-runtime_checkable(Env)  # beartype asks isinstance; the package itself never does
+for protocol in (Env, Environment):
+    runtime_checkable(protocol)  # beartype asks isinstance; the package itself never does
 
 settings.register_profile("counterpoint", deadline=None, derandomize=True, database=None)
 settings.load_profile("counterpoint")

@@ -1,7 +1,7 @@
 """Adapter: environments of gymnax (Lange 2022) as a team of one, compiled into the same loop as ours: `--env gymnax:NAME`.
 
-gymnax's `step` resets by itself; `step_env`, which this uses, returns the true successor. gymnax counts the end of time as an end
-of the game; here its own clock is switched off, and the time limit truncates.
+gymnax's `step` resets by itself; `step_env`, which this uses, returns the true successor. gymnax counts the end of time
+as an end of the game; here its own clock is switched off, and the time limit truncates.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
 """What the adapters of gymnax and JaxMARL share: action spaces, native actions, and states whose types do not change."""
 
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -22,7 +23,9 @@ def space_of(space: Any, agent: str, name: str) -> ActionSpace:
         low, high = (np.broadcast_to(np.asarray(b, float), space.shape).ravel() for b in (space.low, space.high))
         if np.isfinite([low, high]).all() and (low < high).all():
             return Box(low.size, tuple(low.tolist()), tuple(high.tolist()))
-    raise UsageError(f"--env {name}: the actions of {agent}, {kind}, must be Discrete, MultiDiscrete or Box with finite bounds.")
+    raise UsageError(
+        f"--env {name}: the actions of {agent}, {kind}, must be Discrete, MultiDiscrete or Box with finite bounds."
+    )
 
 
 def native(space: Any, own: ActionSpace, vector: Float[Array, " A"]) -> Array:
@@ -30,13 +33,15 @@ def native(space: Any, own: ActionSpace, vector: Float[Array, " A"]) -> Array:
     if isinstance(own, Box):
         return vector[: own.size].reshape(space.shape).astype(space.dtype)
     edges = np.cumsum((0, *own.heads)).tolist()
-    chosen = [jnp.argmax(vector[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    chosen = [jnp.argmax(vector[a:b]) for a, b in pairwise(edges)]
     return jnp.stack(chosen).astype(space.dtype) if space.shape else chosen[0].astype(space.dtype)
 
 
 def typed(state: Any) -> Any:
     """Returns a first state with Python numbers as arrays of a definite type, so that a loop can carry it."""
-    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
+    return jax.tree.map(
+        lambda leaf: leaf if _is_key(leaf) else jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    )
 
 
 def like(state: Any, before: Any) -> Any:

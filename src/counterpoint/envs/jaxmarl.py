@@ -95,8 +95,9 @@ class JaxMARL(World):
 
     def legal(self, state: State) -> Bool[Array, "N A"] | None:
         """Returns JaxMARL's available actions, if the environment has them; an agent without any may do everything."""
+        ask = getattr(self.env, "get_legal_moves", None) or self.env.get_avail_actions  # the former is Hanabi's
         try:
-            available = self.env.get_avail_actions(state.inner)
+            available = ask(state.inner)
         except (NotImplementedError, AttributeError):
             return None
         width = max(space.size for space in self.action_spaces)
@@ -133,4 +134,6 @@ def _open(env_id: str, arguments: dict[str, Any]) -> Any:
         with jax.ensure_compile_time_eval():  # its tables are arrays, even if a trace opens it
             return jaxmarl.make(env_id, **arguments)
     except Exception as error:
-        raise UsageError(f"--env jaxmarl:{env_id} cannot be made with {arguments} ({type(error).__name__}: {error}).") from error
+        raise UsageError(
+            f"--env jaxmarl:{env_id} cannot be made with {arguments} ({type(error).__name__}: {error})."
+        ) from error

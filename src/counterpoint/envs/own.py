@@ -13,12 +13,11 @@ from typing import Any, NamedTuple, get_type_hints
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.picture import Picture
 from counterpoint.core.spaces import Spec
-from counterpoint.core.types import Key, Metric, State, Step
+from counterpoint.core.types import Key, State, Step
 from counterpoint.envs.base import World, derive_spec
 
 LONGEST = 1000
@@ -101,7 +100,10 @@ def not_frozen(world: Any) -> str:
 
 @dataclass(frozen=True)
 class Adopted(World):
-    """A world of the user's own, with defaults for what it leaves out."""
+    """A world of the user's own, with defaults for what it leaves out.
+
+    Results have no types here: `check` describes what is wrong with them.
+    """
 
     world: Any
     team_names: tuple[str, ...] = ()
@@ -124,20 +126,20 @@ class Adopted(World):
     def obs_sizes(self) -> tuple[int, ...]:
         return self.spec.obs_sizes
 
-    def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]:
+    def reset(self, key: Key) -> Any:
         return self.world.reset(key)
 
-    def step(self, key: Key, state: State, action: Float[Array, "N A"]) -> tuple[State, Step]:
+    def step(self, key: Key, state: State, action: Float[Array, "N A"]) -> tuple[Any, Any]:
         state, result = self.world.step(key, state, action)
-        return state, Step(*result)
+        return state, Step(*result) if isinstance(result, tuple) and len(result) == 4 else result
 
-    def metrics(self, state: State) -> dict[str, Metric]:
+    def metrics(self, state: State) -> Any:
         return self.world.metrics(state) if hasattr(self.world, "metrics") else {}
 
-    def legal(self, state: State) -> Bool[Array, "N A"] | None:
+    def legal(self, state: State) -> Any:
         return self.world.legal(state) if hasattr(self.world, "legal") else None
 
-    def draw(self, state: State) -> Picture | None:
+    def draw(self, state: State) -> Any:
         return self.world.draw(state) if hasattr(self.world, "draw") else None
 
     def encode(self, agent: int, observation: Any) -> np.ndarray:
@@ -160,21 +162,21 @@ class TimeLimit(Adopted):
 
     max_steps: int = LONGEST
 
-    def reset(self, key: Key) -> tuple[Timed, Float[Array, "N O"]]:
+    def reset(self, key: Key) -> tuple[Timed, Any]:
         state, obs = super().reset(key)
         return Timed(state, jnp.zeros((), jnp.int32)), obs
 
-    def step(self, key: Key, state: Timed, action: Float[Array, "N A"]) -> tuple[Timed, Step]:
+    def step(self, key: Key, state: Timed, action: Float[Array, "N A"]) -> tuple[Timed, Any]:
         after, result = super().step(key, state.state, action)
         timed = Timed(after, state.step + 1)
         late = ~result.terminated & (timed.step >= self.max_steps)
         return timed, result._replace(truncated=result.truncated | late)
 
-    def metrics(self, state: Timed) -> dict[str, Metric]:
+    def metrics(self, state: Timed) -> Any:
         return super().metrics(state.state)
 
-    def legal(self, state: Timed) -> Bool[Array, "N A"] | None:
+    def legal(self, state: Timed) -> Any:
         return super().legal(state.state)
 
-    def draw(self, state: Timed) -> Picture | None:
+    def draw(self, state: Timed) -> Any:
         return super().draw(state.state)
