@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint.training.evaluate import reductions_of
 from counterpoint import config as configs
 from counterpoint.cli import commands, listings
 from counterpoint.cli import main as cli
 from counterpoint.envs import WORLDS, make
 from counterpoint.studies import plan as schemes
 from counterpoint.studies import reproduce
+from counterpoint.training.evaluate import reductions_of
 from counterpoint.training.replay import row_size
 
 ROOT = Path(__file__).parent.parent
