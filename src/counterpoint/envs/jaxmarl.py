@@ -121,13 +121,14 @@ def make(env_id: str, **arguments: Any) -> JaxMARL:
 
 def _open(env_id: str, arguments: dict[str, Any]) -> Any:
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it greets
+        with contextlib.redirect_stdout(io.StringIO()):  # it greets when its list is first read
             import jaxmarl
+
+            known = jaxmarl.registered_envs
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--env jaxmarl:{env_id} needs {error.name}, which is not installed: pip install 'counterpoint[jaxmarl]'."
         ) from error
-    known = jaxmarl.registered_envs
     if env_id not in known:
         raise UsageError(f"--env jaxmarl:{env_id} is unknown; JaxMARL has {', '.join(known)}.")
     try:

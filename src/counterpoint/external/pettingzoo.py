@@ -50,7 +50,7 @@ def to_pettingzoo(
 
     `seed` starts the stream of random numbers that `reset()` without a seed continues (default: a fresh one each time).
     `benchmark_data` fills the infos as mpe2 does. `multi_discrete` gives agents that both move and talk their two choices
-    as MultiDiscrete([5, words]) instead of mpe2's single integer. A world with action masks gives them as `info["action_mask"]`.
+    as MultiDiscrete([5, words]) instead of mpe2's single integer. Action masks appear as `info["action_mask"]`.
     """
     if spaces is None:
         raise UsageError("to_pettingzoo needs PettingZoo, which is not installed: pip install counterpoint[pettingzoo].")
@@ -143,7 +143,10 @@ class ParallelWorld(ParallelEnv):
         self._check_reset()
         from counterpoint.viz.render import rgb
 
-        image = np.array(rgb(self.env.draw(jax.device_get(self.world_state))))  # a copy: callers may draw into it
+        picture = self.env.draw(jax.device_get(self.world_state))
+        if picture is None:
+            raise UsageError(f"{self.env.name} cannot draw itself: give it a method draw(state), or leave out render_mode.")
+        image = np.array(rgb(picture))  # a copy: callers may draw into it
         if self.render_mode == "rgb_array":
             return image
         if self._window is None:
@@ -289,7 +292,8 @@ def _unbounded(size: int) -> "spaces.Box":
 
 def _gym_space(space: Discrete | Box, multi_discrete: bool) -> "spaces.Space":
     if isinstance(space, Box):
-        return spaces.Box(space.low, space.high, (space.size,), np.float32)
+        low, high = (np.broadcast_to(np.asarray(bound, np.float32), (space.size,)) for bound in (space.low, space.high))
+        return spaces.Box(low, high, (space.size,), np.float32)
     if multi_discrete and len(space.heads) > 1:
         return spaces.MultiDiscrete(list(space.heads))
     return spaces.Discrete(math.prod(space.heads))
