@@ -93,7 +93,7 @@ class EnvSettings:
 
     def _open(self) -> Environment:
         """Opens the environment at the address of --env."""
-        from counterpoint.external.environment import open_environment
+        from counterpoint.external.opening import open_environment
 
         if self.num_agents or self.num_adversaries > 0:
             raise UsageError("--num-agents and --num-adversaries are for scenarios: give the size of --env by --scenario-args.")

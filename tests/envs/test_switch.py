@@ -117,8 +117,8 @@ def test_all_stay_costs_five_each():
     assert not steps.terminated.any()
     assert steps.truncated[-1].all()
     assert not steps.truncated[:-1].any()
-    figures = Switch2().metrics(jax.tree.map(lambda leaf: leaf[-1], states))
-    assert {name: float(value) for name, value in figures.items()} == {"home": 0.0, "success": 0.0, "steps": 50.0}
+    metrics = Switch2().metrics(jax.tree.map(lambda leaf: leaf[-1], states))
+    assert {name: float(metric.value) for name, metric in metrics.items()} == {"home": 0.0, "success": 0.0, "steps": 50.0}
 
 
 def test_home_is_terminated_for_good_and_never_truncated():
@@ -133,8 +133,8 @@ def test_home_is_terminated_for_good_and_never_truncated():
     np.testing.assert_allclose(steps.reward[:, 0], [-0.1] * 6 + [5.0] + [0.0] * 43, atol=1e-6)
     np.testing.assert_array_equal(steps.truncated[-1], [False, True])
     assert not steps.terminated[:, 1].any()
-    figures = Switch2().metrics(jax.tree.map(lambda leaf: leaf[-1], states))
-    assert {name: float(value) for name, value in figures.items()} == {"home": 1.0, "success": 0.0, "steps": 50.0}
+    metrics = Switch2().metrics(jax.tree.map(lambda leaf: leaf[-1], states))
+    assert {name: float(metric.value) for name, metric in metrics.items()} == {"home": 1.0, "success": 0.0, "steps": 50.0}
 
 
 def test_reaching_home_in_the_last_step_is_success_not_truncation():
@@ -143,7 +143,7 @@ def test_reaching_home_in_the_last_step_is_success_not_truncation():
     assert step.terminated.all()
     assert not step.truncated.any()
     np.testing.assert_allclose(step.reward, [5.0, 0.0])
-    assert float(Switch2().metrics(after)["success"]) == 1.0
+    assert float(Switch2().metrics(after)["success"].value) == 1.0
 
 
 @pytest.mark.parametrize(("choice", "target"), [(DOWN, (2, 1)), (LEFT, (1, 0)), (UP, (0, 1)), (RIGHT, (1, 2)), (STAY, (1, 1))])
@@ -266,7 +266,7 @@ def test_spec_and_registry():
         assert env.spec.agents == env.spec.roles == tuple(f"agent_{i}" for i in range(world.num_agents))
         assert env.spec.action_spaces == (Discrete((5,)),) * world.num_agents
         assert set(env.spec.teams) == {"good"}
-        assert set(env.metric_reductions) == set(env.metrics(env.reset(prng.key(0))[0]))
+        assert {metric.reduction for metric in env.metrics(env.reset(prng.key(0))[0]).values()} == {"last"}
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def played(policy: str, num_episodes: int, length: int) -> Episode:
 
         start = (state, obs, nothing, nothing, ~nothing)
         (state, _, terminated, truncated, sane), _ = jax.lax.scan(advance, start, jax.random.split(key_act, length))
-        return Episode(env.metrics(state), terminated, truncated, sane, state)
+        return Episode({name: metric.value for name, metric in env.metrics(state).items()}, terminated, truncated, sane, state)
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(episode))(jax.random.split(prng.key(0), num_episodes)))
 
@@ -160,7 +160,7 @@ def test_untouched_ball_lands_when_it_should(side, physics_steps_ahead, length):
     assert later.terminated.all()
     np.testing.assert_array_equal(later.reward, 0.0)
     np.testing.assert_array_equal(later.obs[:, 16:], step.obs[:, 16:])
-    assert float(env.metrics(again)["score"]) == 0.0
+    assert float(env.metrics(again)["score"].value) == 0.0
 
 
 def test_random_policy_statistics():
@@ -415,7 +415,7 @@ def test_spec_and_registry():
     assert env.spec.roles == ("racket", "racket")
     assert env.spec.action_spaces == (Box(2, -1.0, 1.0),) * 2
     assert env.spec.obs_sizes == (24, 24)
-    assert set(env.metric_reductions) == set(env.metrics(env.reset(prng.key(0))[0]))
+    assert {metric.reduction for metric in env.metrics(env.reset(prng.key(0))[0]).values()} == {"last"}
 
 
 @pytest.mark.parametrize(("field", "value"), [("ball_velocity_obs", "yes"), ("max_steps", 0)])

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -16,6 +18,8 @@ from pettingzoo.utils.conversions import parallel_to_aec
 import counterpoint
 from counterpoint import to_pettingzoo
 from counterpoint.core.errors import UsageError
+from counterpoint.core.spaces import Discrete
+from counterpoint.core.types import Step
 from counterpoint.envs import WORLDS
 from counterpoint.envs.mpe.scenario import Scenario
 from counterpoint.envs.switch import Switch2
@@ -389,9 +393,42 @@ sys.modules["pettingzoo"] = None
 assert counterpoint.make("simple").name == "simple"
 try:
     counterpoint.to_pettingzoo("simple")
-except counterpoint.errors.UsageError as error:
+except counterpoint.core.errors.UsageError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "pip install counterpoint[pettingzoo]" in done.stdout
+
+
+@dataclass(frozen=True)
+class Masked:
+    """One agent that moves and talks; its second word and last move are illegal at odd steps."""
+
+    max_steps: int = 4
+    agents = 1
+    actions = Discrete((3, 2))
+
+    def reset(self, key):
+        return jnp.zeros((), jnp.int32), jnp.zeros((1, 1))
+
+    def step(self, key, state, action):
+        late = jnp.full(1, state + 1 >= self.max_steps)
+        return state + 1, Step(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1, bool), late)
+
+    def legal(self, state):
+        odd = state % 2 == 1
+        return jnp.stack([True, True, ~odd, True, ~odd])[None]
+
+
+def test_legal_actions_are_in_the_infos():
+    env = to_pettingzoo(Masked())
+    _, infos = env.reset()
+    assert infos["agent_0"]["action_mask"].tolist() == [1, 1, 1, 1, 1, 1]
+    infos = env.step({"agent_0": 0})[-1]
+    assert infos["agent_0"]["action_mask"].tolist() == [1, 1, 0, 0, 0, 0]  # move + 3 · word
+    env.action_space("agent_0").sample(infos["agent_0"]["action_mask"])
+    split = to_pettingzoo(Masked(), multi_discrete=True)
+    split.reset()
+    mask = split.step({"agent_0": [0, 0]})[-1]["agent_0"]["action_mask"]
+    assert [part.tolist() for part in mask] == [[1, 1, 0], [1, 0]]

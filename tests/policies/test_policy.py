@@ -23,7 +23,7 @@ def fresh(scenario: str, learning: maddpg.Config | None = None, **arguments: Any
     env = counterpoint.make(scenario, **arguments)
     n = env.spec.num_agents
     algo = maddpg.make(learning or maddpg.Config(), env.spec, np.ones((n, n), bool))
-    return Policy(env, algo, algo.init(prng.key(3)))
+    return Policy(env, algo, algo.policy(algo.init(prng.key(3))))
 
 
 def seen(policy: Policy, seed: int = 0) -> dict[str, np.ndarray]:

@@ -1,42 +1,13 @@
-"""Every world by name."""
+"""Compiled environments, one file each.
 
-import dataclasses
-import difflib
-from typing import Any
+base.py       the base class, and what it derives from a world's methods
+registry.py   all built-in worlds by name
+own.py        worlds of the user's own: any class with `reset` and `step`
+check.py      the contract, as sentences about what a world gets wrong
+mpe/          the nine particle worlds
+switch.py, tennis.py   a corridor, and two rackets
+jaxmarl.py, gymnax.py  environments of these packages
+"""
 
-from counterpoint.core.errors import UsageError
-from counterpoint.core.types import Env
-from counterpoint.envs.mpe.adversary import Adversary
-from counterpoint.envs.mpe.crypto import Crypto
-from counterpoint.envs.mpe.push import Push
-from counterpoint.envs.mpe.reference import Reference
-from counterpoint.envs.mpe.simple import Simple
-from counterpoint.envs.mpe.speaker_listener import SpeakerListener
-from counterpoint.envs.mpe.spread import Spread
-from counterpoint.envs.mpe.tag import Tag
-from counterpoint.envs.mpe.world_comm import WorldComm
-from counterpoint.envs.switch import Switch2, Switch4
-from counterpoint.envs.tennis import Tennis
-
-WORLDS: dict[str, type] = {
-    world.name: world
-    for world in (Simple, Adversary, Crypto, Push, Reference, SpeakerListener, Spread, Tag, WorldComm, Switch2, Switch4, Tennis)
-}
-
-
-def make(name: str, **arguments: Any) -> Env:
-    """The world of that name with these arguments."""
-    if name not in WORLDS:
-        raise UsageError(f"unknown scenario {name!r}{_nearest(name, list(WORLDS))}; known are {', '.join(WORLDS)}.")
-    fields = [field.name for field in dataclasses.fields(WORLDS[name])]
-    for argument in arguments:
-        if argument not in fields:
-            hint = _nearest(argument, fields)
-            raise UsageError(f"{name} has no argument {argument!r}{hint}; it takes {', '.join(fields)}.")
-    return WORLDS[name](**arguments)
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    """A hint for a misspelt word, or nothing."""
-    close = difflib.get_close_matches(word, known, 1)
-    return f" (perhaps {close[0]}?)" if close else ""
+from counterpoint.envs.registry import WORLDS as WORLDS
+from counterpoint.envs.registry import make as make

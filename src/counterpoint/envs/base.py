@@ -1,30 +1,51 @@
-"""What compiled environments share: defaults, padding and the checks of their arguments."""
+"""The base class of compiled environments: what they must have, what they may have, and what is derived for them."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from functools import cached_property, lru_cache
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Picture
-from counterpoint.core.spaces import Discrete, Spec
+from counterpoint.core.spaces import ActionSpace, Discrete, Spec, action_space_of
 from counterpoint.core.types import Key, Metric, State, Step
+
+Observations = Float[Array, "_n _o"] | Sequence[Float[Array, "_n _o"]]
+"""Observations of consecutive groups of agents, each group at its own size; one array is one group."""
 
 
 class World:
     """A compiled environment: subclasses are frozen dataclasses whose fields are their arguments.
 
-    Only `name`, `max_steps`, `spec`, `reset` and `step` are needed; the rest has defaults.
+    A subclass has `reset`, `step`, `max_steps`, `agents` (names, or how many) and `actions` (one space for all agents) or
+    `action_spaces` (one per agent). It may have `observe`, `metrics`, `legal` and `draw`, and may name its `roles` and `teams`.
+    Everything else is derived: the sizes of observations from `observe` (from `reset` if there is none), masks from `legal`.
     """
 
-    name: ClassVar[str]
-    has_masks: ClassVar[bool] = False
+    @property
+    def name(self) -> str:
+        """The name of the environment: that of its class, unless the class says otherwise."""
+        return type(self).__name__
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The agents, and what each of them observes and does."""
+        return derive_spec(self)
 
     @property
-    def spec(self) -> Spec:
-        raise NotImplementedError
+    def obs_sizes(self) -> tuple[int, ...]:
+        """The size of each agent's observation."""
+        return observation_sizes(self)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether some actions are illegal at times."""
+        return masks(self)
 
     def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]:
         raise NotImplementedError
@@ -68,28 +89,96 @@ class World:
         return choice
 
 
-def pad_stack(groups: Sequence[Float[Array, "_n _o"]]) -> Float[Array, "N O"]:
-    """Observations of consecutive groups of agents, each at its true size, as one array padded with zeros."""
+def pad_stack(groups: Observations) -> Float[Array, "N O"]:
+    """Returns the observations of all groups as one array, padded with zeros to the largest size."""
+    if not isinstance(groups, Sequence):
+        return groups
     width = max(group.shape[-1] for group in groups)
     return jnp.concatenate([jnp.pad(group, ((0, 0), (0, width - group.shape[-1]))) for group in groups])
 
 
+def derive_spec(world: Any) -> Spec:
+    """Returns the Spec of a world from its attributes: `agents` and `actions`, and the optional ones."""
+    agents = _agents(world)
+    return Spec(
+        agents=agents,
+        roles=tuple(getattr(world, "roles", None) or map(_stem, agents)),
+        teams=tuple(getattr(world, "teams", None) or ("adversary" if a.startswith("adversary") else "good" for a in agents)),
+        obs_sizes=tuple(getattr(world, "obs_sizes", None) or observation_sizes(world)),
+        action_spaces=_action_spaces(world, agents),
+    )
+
+
+def _agents(world: Any) -> tuple[str, ...]:
+    """Returns the names of a world's agents; a number gives agent_0, agent_1, …"""
+    agents = getattr(world, "agents", None)
+    if isinstance(agents, int) and not isinstance(agents, bool) and agents > 0:
+        return tuple(f"agent_{i}" for i in range(agents))
+    if isinstance(agents, Sequence) and not isinstance(agents, str) and agents and all(isinstance(a, str) for a in agents):
+        return tuple(agents)
+    raise UsageError(
+        f"{type(world).__name__}.agents must be the names of its agents, such as ('wolf_0', 'sheep_0'), or their number,"
+        f" not {agents!r}."
+    )
+
+
+def _stem(agent: str) -> str:
+    """Returns an agent's name without its number."""
+    stem, _, number = agent.rpartition("_")
+    return stem if number.isdigit() and stem else agent
+
+
+def _action_spaces(world: Any, agents: tuple[str, ...]) -> tuple[ActionSpace, ...]:
+    """Returns the action space of each agent; one space or one whole number of choices is everybody's."""
+    spaces = getattr(world, "action_spaces", None) or getattr(world, "actions", None)
+    if spaces is None:
+        raise UsageError(f"{type(world).__name__} needs `actions`, such as Discrete((5,)) or Box(2, -1.0, 1.0).")
+    if not isinstance(spaces, Sequence):
+        spaces = (spaces,) * len(agents)
+    if len(spaces) != len(agents):
+        raise UsageError(f"{type(world).__name__} has {len(agents)} agents and {len(spaces)} action spaces: give one for each.")
+    return tuple(
+        Discrete((space,)) if isinstance(space, int) else action_space_of(space, agent)
+        for agent, space in zip(agents, spaces, strict=True)
+    )
+
+
+@lru_cache(maxsize=256)
+def observation_sizes(world: Any) -> tuple[int, ...]:
+    """Returns the size of each agent's observation, from what `observe` (without it, `reset`) returns. Computes nothing."""
+    observe = getattr(world, "observe", None)
+
+    def first() -> Observations:
+        state, obs = world.reset(prng.key(0))
+        return observe(state) if observe else obs
+
+    seen = jax.eval_shape(first)
+    groups = seen if isinstance(seen, Sequence) else (seen,)
+    return tuple(group.shape[1] for group in groups for _ in range(group.shape[0]))
+
+
+@lru_cache(maxsize=256)
+def masks(world: Any) -> bool:
+    """Returns whether a world's `legal` returns masks. Computes nothing."""
+    return jax.eval_shape(lambda: world.legal(world.reset(prng.key(0))[0])) is not None
+
+
 def check_choice(settings: Any, field: str, choices: Sequence[str]) -> None:
-    """Refuse a field that is none of the choices."""
+    """Refuses a field that is none of the choices."""
     value = getattr(settings, field)
     if value not in choices:
         raise UsageError(f"{field} must be one of {', '.join(choices)}, not {value!r}.")
 
 
 def check_count(settings: Any, field: str, least: int) -> None:
-    """Refuse a field that is no whole number of at least `least`."""
+    """Refuses a field that is not a whole number of at least `least`."""
     value = getattr(settings, field)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{field} must be a whole number of at least {least}, not {value!r}.")
 
 
 def check_fraction(settings: Any, field: str) -> None:
-    """Refuse a field that is no number between 0 and 1."""
+    """Refuses a field that is not a number between 0 and 1."""
     value = getattr(settings, field)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise UsageError(f"{field} must be a number from 0 to 1, not {value!r}.")

@@ -71,7 +71,7 @@ class Switch(World):
             agents=agents,
             roles=agents,  # each has its own start and goal: none can stand in for another
             teams=("good",) * n,
-            obs_sizes=((2 + self.clock) * (n if self.observation == "full" else 1),) * n,
+            obs_sizes=self.obs_sizes,
             action_spaces=(Discrete((NUM_MOVES,)),) * n,
         )
 

@@ -124,7 +124,7 @@ class Tennis(World):
             agents=("racket_0", "racket_1"),
             roles=("racket",) * 2,
             teams=("good",) * 2,
-            obs_sizes=(3 * FRAME,) * 2,
+            obs_sizes=self.obs_sizes,
             action_spaces=(Box(2, -1.0, 1.0),) * 2,
         )
 

@@ -1,7 +1,7 @@
-"""Every world as a PettingZoo `ParallelEnv`, for code that was written against mpe2.
+"""Compiled worlds as PettingZoo `ParallelEnv`s, for code that was written against mpe2.
 
-The edge between names and arrays: dicts of NumPy outside, one padded array per step inside. The functional world is compiled
-once per world and shared by all its instances; what an instance owns is its state and its stream of random numbers.
+Names and dicts of NumPy arrays outside, one padded array per step inside. Each world is compiled once and shared by all its
+instances; an instance owns its state and its stream of random numbers.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Env, State
 from counterpoint.envs import make
+from counterpoint.envs.own import as_world
 
 try:
     from gymnasium import logger, spaces
@@ -37,7 +38,7 @@ FPS = 10
 
 
 def to_pettingzoo(
-    env_or_name: Env | str,
+    env_or_name: Any,
     *,
     seed: int | None = None,
     render_mode: str | None = None,
@@ -45,11 +46,11 @@ def to_pettingzoo(
     multi_discrete: bool = False,
     **arguments: Any,
 ) -> "ParallelWorld":
-    """A world, or the world of that name with these arguments, as a PettingZoo `ParallelEnv`.
+    """Returns a world, or the built-in world of that name with these arguments, as a PettingZoo `ParallelEnv`.
 
     `seed` starts the stream of random numbers that `reset()` without a seed continues (default: a fresh one each time).
     `benchmark_data` fills the infos as mpe2 does. `multi_discrete` gives agents that both move and talk their two choices
-    as MultiDiscrete([5, words]) instead of mpe2's single integer.
+    as MultiDiscrete([5, words]) instead of mpe2's single integer. Action masks appear as `info["action_mask"]`.
     """
     if spaces is None:
         raise UsageError("to_pettingzoo needs PettingZoo, which is not installed: pip install counterpoint[pettingzoo].")
@@ -59,13 +60,13 @@ def to_pettingzoo(
         env_or_name = make(env_or_name, **arguments)
     elif arguments:
         raise UsageError(
-            f"{', '.join(arguments)} can only be given with a world's name; this {env_or_name.name} is made already."
+            f"{', '.join(arguments)} can only be given with a world's name; this {as_world(env_or_name).name} is made already."
         )
-    return ParallelWorld(env_or_name, seed, render_mode, benchmark_data, multi_discrete)
+    return ParallelWorld(as_world(env_or_name), seed, render_mode, benchmark_data, multi_discrete)
 
 
 class ParallelWorld(ParallelEnv):
-    """One world in PettingZoo's words. Agents leave `agents` when they finish; nobody is reset by itself."""
+    """A compiled world as a PettingZoo environment. Agents leave `agents` when they finish; `step` never resets."""
 
     def __init__(self, env: Env, seed: int | None, render_mode: str | None, benchmark_data: bool, multi_discrete: bool) -> None:
         spec = env.spec
@@ -104,26 +105,27 @@ class ParallelWorld(ParallelEnv):
         if seed is not None:
             self._random = _generator(seed)
         reset, _ = _compiled(self.env, self.benchmark_data)
-        self.world_state, obs = reset(self._key_data())
+        self.world_state, obs, legal = reset(self._key_data())
         self._obs = np.asarray(obs)
         self.agents = self.possible_agents[:]
         if self.render_mode == "human":
             self.render()
-        return self._observations(), {agent: {} for agent in self.agents}
+        return self._observations(), self._infos(legal)
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
         self._check_reset()
         if not self.agents:
             return {}, {}, {}, {}, {}
         _, step = _compiled(self.env, self.benchmark_data)
-        self.world_state, sheet, benchmark = step(self._key_data(), self.world_state, self._action_array(actions))
+        self.world_state, sheet, benchmark, legal = step(self._key_data(), self.world_state, self._action_array(actions))
         sheet = np.asarray(sheet)
         self._obs = sheet[:, :-3]
         rewards = self._named(sheet[:, -3])
         terminated, truncated = self._named(sheet[:, -2] > 0), self._named(sheet[:, -1] > 0)
-        infos = {agent: {} for agent in self.agents}
+        infos = self._infos(legal)
         if self.benchmark_data:
-            infos = {a: {"benchmark_data": _mpe2_benchmark(self.env.name, benchmark, self._index[a])} for a in self.agents}
+            for agent in self.agents:
+                infos[agent]["benchmark_data"] = _mpe2_benchmark(self.env.name, benchmark, self._index[agent])
         observations = self._observations()
         self.agents = [agent for agent in self.agents if not (terminated[agent] or truncated[agent])]
         if self.render_mode == "human":
@@ -131,7 +133,7 @@ class ParallelWorld(ParallelEnv):
         return observations, rewards, terminated, truncated, infos
 
     def state(self) -> Float[np.ndarray, " S"]:
-        """All agents' latest observations in the order of `possible_agents`, finished agents included."""
+        """Returns all agents' latest observations in the order of `possible_agents`, finished agents included."""
         return np.concatenate([self._obs_of(agent) for agent in self.possible_agents])
 
     def render(self) -> np.ndarray | None:
@@ -141,7 +143,10 @@ class ParallelWorld(ParallelEnv):
         self._check_reset()
         from counterpoint.viz.render import rgb
 
-        image = np.array(rgb(self.env.draw(jax.device_get(self.world_state))))  # a copy: callers may draw into it
+        picture = self.env.draw(jax.device_get(self.world_state))
+        if picture is None:
+            raise UsageError(f"{self.env.name} cannot draw itself: give it a method draw(state), or leave out render_mode.")
+        image = np.array(rgb(picture))  # a copy: callers may draw into it
         if self.render_mode == "rgb_array":
             return image
         if self._window is None:
@@ -163,13 +168,13 @@ class ParallelWorld(ParallelEnv):
 
     def _check_reset(self) -> None:
         if self.world_state is None:
-            raise UsageError(f"{self.env.name} has not begun: call reset() first.")
+            raise UsageError(f"{self.env.name} has not started: call reset() first.")
 
     def _key_data(self) -> np.ndarray:
         return np.frombuffer(self._random.bytes(8), np.uint32)
 
     def _named(self, values: np.ndarray) -> dict[str, Any]:
-        """Plain Python values by the names of the living agents."""
+        """Returns values as plain Python numbers by the names of the active agents."""
         values = values.tolist()
         return {agent: values[self._index[agent]] for agent in self.agents}
 
@@ -180,8 +185,27 @@ class ParallelWorld(ParallelEnv):
     def _observations(self) -> dict[str, np.ndarray]:
         return {agent: self._obs_of(agent) for agent in self.agents}
 
+    def _infos(self, legal: Any) -> dict[str, dict[str, Any]]:
+        """Returns the agents' infos: their legal actions, if the world has action masks."""
+        if legal is None:
+            return {agent: {} for agent in self.agents}
+        table = np.asarray(legal)
+        return {agent: {"action_mask": self._mask_of(agent, table[self._index[agent]])} for agent in self.agents}
+
+    def _mask_of(self, agent: str, legal: np.ndarray) -> Any:
+        """Returns an agent's mask in the form that its action space's `sample` takes; None for continuous actions."""
+        i, space = self._index[agent], self.action_spaces[agent]
+        own = self.env.spec.action_spaces[i]
+        if isinstance(own, Box):
+            return None
+        if isinstance(space, spaces.MultiDiscrete):
+            edges = np.cumsum(own.heads)[:-1]
+            return tuple(part.astype(np.int8) for part in np.split(legal[: own.size], edges))
+        allowed = _action_table(self.env, i, own.heads) <= legal[: own.size]  # every chosen entry is legal
+        return allowed.all(axis=1).astype(np.int8)
+
     def _action_array(self, actions: Mapping[str, Any]) -> Float[np.ndarray, "N A"]:
-        """The living agents' actions as the world reads them; zeros for those who have finished."""
+        """Returns the active agents' actions as one array; zeros for those that have finished."""
         spec = self.env.spec
         for name in actions:
             if name not in self._index:
@@ -202,27 +226,28 @@ class ParallelWorld(ParallelEnv):
 
 @lru_cache(maxsize=64)
 def _compiled(env: Env, benchmark: bool) -> tuple[Callable, Callable]:
-    """The world's reset and step, each one compiled call.
+    """Returns the world's reset and step, each as one compiled call.
 
-    step returns the new state, one sheet [N, O + 3] = [obs, reward, terminated, truncated] and the benchmark figures or None.
-    A single sheet because fetching an array costs as much as stepping a small world.
+    step returns the new state, one sheet [N, O + 3] = [obs, reward, terminated, truncated], the benchmark data and the legal
+    actions (None without). One sheet, because fetching an array costs as much as stepping a small world.
     """
 
     def reset(key_data):
-        return env.reset(prng.wrap(key_data))
+        state, obs = env.reset(prng.wrap(key_data))
+        return state, obs, env.legal(state)
 
     def step(key_data, state, action):
         state, result = env.step(prng.wrap(key_data), state, action)
         columns = jnp.stack([x.astype(result.obs.dtype) for x in (result.reward, result.terminated, result.truncated)], axis=1)
         figures = getattr(env, "benchmark_data", None) if benchmark else None
-        return state, jnp.concatenate([result.obs, columns], axis=1), figures(state) if figures else None
+        return state, jnp.concatenate([result.obs, columns], axis=1), figures(state) if figures else None, env.legal(state)
 
     return jax.jit(reset), jax.jit(step)
 
 
 @lru_cache(maxsize=1024)
 def _action_table(env: Env, agent: int, heads: tuple[int, ...]) -> Float[np.ndarray, "K _a"]:
-    """The action vector of each integer an agent can choose: the first head is the fastest digit, as in mpe2."""
+    """Returns the action vector of each integer that an agent can choose: the first head is the fastest digit, as in mpe2."""
     choices = [tuple(map(int, np.unravel_index(k, heads, order="F"))) for k in range(math.prod(heads))]
     of_integers = getattr(env, "action_of_integers", None)
     if of_integers:
@@ -232,7 +257,7 @@ def _action_table(env: Env, agent: int, heads: tuple[int, ...]) -> Float[np.ndar
 
 
 def _table_row(agent: str, action: Any, space: "spaces.Space") -> int:
-    """The row of `_action_table` that an action of a Discrete or MultiDiscrete space means."""
+    """Returns the row of `_action_table` for an action of a Discrete or MultiDiscrete space."""
     legal = f"an action of {space}"
     with contextlib.suppress(TypeError):  # from what is no integer
         if isinstance(space, spaces.MultiDiscrete):
@@ -248,7 +273,7 @@ def _table_row(agent: str, action: Any, space: "spaces.Space") -> int:
 
 
 def _box_vector(agent: str, action: Any, space: Box) -> Float[np.ndarray, " _a"]:
-    """The action, clipped into its space with PettingZoo's warning where it lies outside, as mpe2 does."""
+    """Returns the action clipped to its space; warns, as mpe2 does, if it lies outside."""
     try:
         vector = np.asarray(action, np.float32)
     except (TypeError, ValueError):
@@ -267,14 +292,15 @@ def _unbounded(size: int) -> "spaces.Box":
 
 def _gym_space(space: Discrete | Box, multi_discrete: bool) -> "spaces.Space":
     if isinstance(space, Box):
-        return spaces.Box(space.low, space.high, (space.size,), np.float32)
+        low, high = (np.broadcast_to(np.asarray(bound, np.float32), (space.size,)) for bound in (space.low, space.high))
+        return spaces.Box(low, high, (space.size,), np.float32)
     if multi_discrete and len(space.heads) > 1:
         return spaces.MultiDiscrete(list(space.heads))
     return spaces.Discrete(math.prod(space.heads))
 
 
 def _generator(seed: int | None) -> np.random.Generator:
-    """A stream of random numbers, from the operating system's entropy if there is no seed."""
+    """Returns a random generator; without a seed, the operating system's entropy starts it."""
     try:
         return np.random.default_rng(None if seed is None else operator.index(seed))
     except (TypeError, ValueError):
@@ -282,7 +308,7 @@ def _generator(seed: int | None) -> np.random.Generator:
 
 
 def _mpe2_benchmark(world: str, flat: tuple[Float[Array, " _k"], ...] | None, agent: int) -> Any:
-    """An agent's benchmark figures in the shape mpe2 gives them: numbers, tuples or arrays, by scenario."""
+    """Returns an agent's benchmark data as mpe2 gives them: numbers, tuples or arrays, depending on the scenario."""
     if flat is None:
         return {}
     figures = np.array(flat[agent])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import check_count, pad_stack
+from counterpoint.envs.base import Observations, check_count
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
 
@@ -45,18 +45,13 @@ class Adversary(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("adversary",) * self.num_adversaries + ("agent",) * self.N
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        size = 2 * self.N + 2 * (self.N + self.num_adversaries - 1)
-        return (size,) * self.num_adversaries + (size + 2,) * self.N
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         v, total = self.num_adversaries, self.num_agents
         landmarks = between(state.position, state.landmarks).reshape(total, -1)
         others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
         seen = jnp.concatenate([landmarks, others], axis=1)
         goal = state.landmarks[state.goal] - state.position
-        return pad_stack([seen[:v], jnp.concatenate([goal[v:], seen[v:]], axis=1)])
+        return [seen[:v], jnp.concatenate([goal[v:], seen[v:]], axis=1)]
 
     def goal_distance(self, state: State) -> Float[Array, " N"]:
         return length(state.landmarks[state.goal] - state.position)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import pad_stack
+from counterpoint.envs.base import Observations
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies
 
@@ -40,15 +40,11 @@ class Crypto(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("eve", "bob", "alice")
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        return (NUM_WORDS, 2 * NUM_WORDS, 2 * NUM_WORDS)
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         heard = state.comm[ALICE]
         goal, key = jax.nn.one_hot(state.goal, NUM_WORDS, dtype=heard.dtype)
         told = jnp.stack([jnp.concatenate([key, heard]), jnp.concatenate([goal, key])])
-        return pad_stack([heard[None], told])
+        return [heard[None], told]
 
     def reward(self, state: State) -> Float[Array, " N"]:
         error = jnp.sum((state.comm - jax.nn.one_hot(state.goal[:1], NUM_WORDS, dtype=state.comm.dtype)) ** 2, axis=1)

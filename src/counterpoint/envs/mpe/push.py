@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import check_count, pad_stack
+from counterpoint.envs.base import Observations, check_count
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
 
@@ -48,12 +48,6 @@ class Push(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("adversary",) * self.num_adversaries + ("agent",) * self.num_good
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        landmarks = self.num_targets
-        adversary = 2 + 2 * landmarks + 2 * (self.num_agents - 1)
-        return (adversary,) * self.num_adversaries + (adversary + 5 + 3 * landmarks,) * self.num_good
-
     @cached_property
     def hues(self) -> np.ndarray:
         """[L, 3]: a unit of colour per landmark, added to grey."""
@@ -62,7 +56,7 @@ class Push(Scenario):
         count = self.num_targets
         return np.array([colorsys.hsv_to_rgb((1 / 3 + i / count) % 1, 1, 1) for i in range(count)])
 
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         v, total = self.num_adversaries, self.num_agents
         goal, dtype = state.goal[0], state.position.dtype
         landmarks = between(state.position, state.landmarks).reshape(total, -1)
@@ -72,7 +66,7 @@ class Push(Scenario):
         colours = jnp.asarray(0.1 + 0.8 * self.hues, dtype).reshape(-1)
         good = [state.velocity, to_goal, jnp.tile(own, (total, 1)), landmarks, jnp.tile(colours, (total, 1)), others]
         adversary = jnp.concatenate([state.velocity, landmarks, others], axis=1)
-        return pad_stack([adversary[:v], jnp.concatenate(good, axis=1)[v:]])
+        return [adversary[:v], jnp.concatenate(good, axis=1)[v:]]
 
     def goal_distance(self, state: State) -> Float[Array, " N"]:
         return length(state.landmarks[state.goal] - state.position)

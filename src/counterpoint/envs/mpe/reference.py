@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import check_fraction
+from counterpoint.envs.base import Observations, check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, length
 
@@ -42,11 +42,7 @@ class Reference(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("agent",) * 2
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        return (21, 21)
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         landmarks = between(state.position, state.landmarks).reshape(2, 6)
         colour = jnp.asarray(COLOURS, state.position.dtype)[state.goal]
         return jnp.concatenate([state.velocity, landmarks, colour, state.comm[::-1]], axis=1)

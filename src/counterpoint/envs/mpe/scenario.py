@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from counterpoint.core.picture import Circle, Picture, Shape, Speech
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.types import Key, Metric, Step
-from counterpoint.envs.base import World, check_choice, check_count
+from counterpoint.envs.base import Observations, World, check_choice, check_count, pad_stack
 from counterpoint.envs.mpe.world import Bodies, contact_force, integrate
 
 NUM_MOVES = 5
@@ -69,11 +69,8 @@ class Scenario(World):
     def landmark_roles(self) -> tuple[str, ...]:
         return ("landmark",) * self.num_landmarks
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        raise NotImplementedError
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
+        """Returns what the agents observe, each group at its own size; sizes and padding follow from it."""
         raise NotImplementedError
 
     def reward(self, state: State) -> Float[Array, " N"]:
@@ -134,7 +131,7 @@ class Scenario(World):
             goal=jax.random.randint(key_goal, (self.num_goals,), 0, self.num_landmarks, jnp.int32),
             step=jnp.zeros((), jnp.int32),
         )
-        return state, self.observe(state)
+        return state, pad_stack(self.observe(state))
 
     def step(self, key: Key, state: State, action: Float[Array, "N A"]) -> tuple[State, Step]:
         bodies, openai = self.bodies, self.flavour == "openai"
@@ -146,7 +143,7 @@ class Scenario(World):
         truncated = state.step >= self.max_steps
         terminated = self.success(state) & ~truncated  # truncation wins on the last step, as in mpe2
         return state, Step(
-            obs=self.observe(state),
+            obs=pad_stack(self.observe(state)),
             reward=self.reward(state),
             terminated=jnp.broadcast_to(terminated, (self.num_agents,)),
             truncated=jnp.broadcast_to(truncated, (self.num_agents,)),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
+from counterpoint.envs.base import Observations
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, length
 
@@ -29,11 +30,7 @@ class Simple(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("agent",)
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        return (4,)
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         return jnp.concatenate([state.velocity, state.landmarks - state.position], axis=1)
 
     def reward(self, state: State) -> Float[Array, " N"]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import pad_stack
+from counterpoint.envs.base import Observations
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, length
 
@@ -37,15 +37,11 @@ class SpeakerListener(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("speaker", "listener")
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        return (3, 11)
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         colour = jnp.asarray(COLOURS, state.position.dtype)[state.goal[0]]
         landmarks = (state.landmarks - state.position[None, LISTENER]).reshape(6)
         listener = jnp.concatenate([state.velocity[LISTENER], landmarks, state.comm[SPEAKER]])
-        return pad_stack([colour[None], listener[None]])
+        return [colour[None], listener[None]]
 
     def reward(self, state: State) -> Float[Array, " N"]:
         squared = jnp.sum((state.position[LISTENER] - state.landmarks[state.goal[0]]) ** 2)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import check_count, check_fraction
+from counterpoint.envs.base import Observations, check_count, check_fraction
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, fold, length, off_diagonal
 
@@ -45,11 +45,7 @@ class Spread(Scenario):
     def roles(self) -> tuple[str, ...]:
         return ("agent",) * self.N
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        return (6 * self.N,) * self.N
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         n = self.N
         landmarks = between(state.position, state.landmarks).reshape(n, 2 * n)
         others = off_diagonal(between(state.position, state.position)).reshape(n, 2 * (n - 1))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import check_count, pad_stack
+from counterpoint.envs.base import Observations, check_count
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.world import Bodies, between, off_diagonal, touching
 
@@ -72,23 +72,16 @@ class Tag(Scenario):
     def landmark_roles(self) -> tuple[str, ...]:
         return ("obstacle",) * self.num_obstacles
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        good = 4 + 2 * self.num_obstacles + 2 * (self.num_agents - 1) + 2 * (self.num_good - 1)
-        return (good + 2,) * self.num_adversaries + (good,) * self.num_good
-
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         v, total = self.num_adversaries, self.num_agents
         obstacles = between(state.position, state.landmarks).reshape(total, -1)
         others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
         common = jnp.concatenate([state.velocity, state.position, obstacles, others], axis=1)
         seen_by_adversary, seen_by_good = good_velocities(state.velocity, v)
-        return pad_stack(
-            [
-                jnp.concatenate([common[:v], seen_by_adversary], axis=1),
-                jnp.concatenate([common[v:], seen_by_good], axis=1),
-            ]
-        )
+        return [
+            jnp.concatenate([common[:v], seen_by_adversary], axis=1),
+            jnp.concatenate([common[v:], seen_by_good], axis=1),
+        ]
 
     def touches(self, state: State) -> Bool[Array, "V G"]:
         """Which predator touches which prey."""

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import check_count, pad_stack
+from counterpoint.envs.base import Observations, check_count
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
 from counterpoint.envs.mpe.tag import boundary_cost
 from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal, touching
@@ -71,12 +71,6 @@ class WorldComm(Scenario):
     def landmark_roles(self) -> tuple[str, ...]:
         return ("obstacle",) * self.num_obstacles + ("food",) * self.num_food + ("forest",) * self.num_forests
 
-    @property
-    def obs_sizes(self) -> tuple[int, ...]:
-        common = 4 + 2 * self.num_landmarks + 2 * (self.num_agents - 1) + self.num_forests
-        adversary = common + 2 * self.num_good + NUM_WORDS
-        return (adversary,) * self.num_adversaries + (common + 2 * (self.num_good - 1),) * self.num_good
-
     @cached_property
     def parts(self) -> tuple[slice, slice, slice]:
         """Where obstacles, food and forests stand among the landmarks."""
@@ -88,7 +82,7 @@ class WorldComm(Scenario):
         n, radius = self.num_agents, self.bodies.radius
         return touching(state.position, state.landmarks[forests], radius[:n], radius[n:][forests])
 
-    def observe(self, state: State) -> Float[Array, "N O"]:
+    def observe(self, state: State) -> Observations:
         v, total, dtype = self.num_adversaries, self.num_agents, state.position.dtype
         inside = self.in_forest(state)
         same = jnp.any(inside[:, None] & inside[None], axis=-1)
@@ -104,7 +98,7 @@ class WorldComm(Scenario):
         word = jnp.tile(state.comm[:1], (v, 1))
         adversary = [common[:v], speeds[:v].reshape(v, -1), flags[:v], word]
         good = [common[v:], flags[v:], off_diagonal(speeds[v:]).reshape(self.num_good, -1)]
-        return pad_stack([jnp.concatenate(adversary, axis=1), jnp.concatenate(good, axis=1)])
+        return [jnp.concatenate(adversary, axis=1), jnp.concatenate(good, axis=1)]
 
     def touches(self, state: State) -> Bool[Array, "V G"]:
         """Which predator touches which prey."""

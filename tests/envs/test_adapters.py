@@ -1,0 +1,25 @@
+"""Environments of JaxMARL and gymnax obey our contract; these packages are extras."""
+
+import pytest
+
+from counterpoint.envs.check import problems_of
+from counterpoint.external.opening import open_environment
+
+NEEDS = "is an extra: pip install 'counterpoint[jaxmarl,gymnax]'"
+
+
+@pytest.mark.filterwarnings("ignore")  # of their packages
+@pytest.mark.parametrize("name", ["MPE_simple_spread_v3", "MPE_simple_tag_v3", "switch_riddle"])
+def test_jaxmarl_obeys(name):
+    pytest.importorskip("jaxmarl", reason=f"jaxmarl {NEEDS}")
+    env = open_environment(f"jaxmarl:{name}", {}, (), 0)
+    assert problems_of(env) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_gymnax_obeys(name):
+    pytest.importorskip("gymnax", reason=f"gymnax {NEEDS}")
+    env = open_environment(f"gymnax:{name}", {}, (), 30)
+    assert env.max_steps == 30
+    assert problems_of(env) == []
