@@ -483,7 +483,8 @@ def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:
     """Returns the policy as plain networks, or None if it is recurrent."""
     if config.recurrent:
         return None
-    rules = {"world_action": "one-hot", "floor": config.epsilon_end}
+    schedule = {"floor_start": config.epsilon_start, "floor_end": config.epsilon_end, "floor_steps": config.epsilon_steps}
+    rules = {"world_action": "one-hot"} | schedule
     return Actors(_unshared(spec, acting.actor.body) if config.share_parameters else acting.actor.body, rules)
 
 
