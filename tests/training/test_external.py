@@ -130,8 +130,14 @@ def test_coma_learns_from_rollouts_of_its_own_policy_and_resumes_to_the_same_bit
 
 def test_learning_under_masks(tmp_path: Path) -> None:
     """The best legal choices earn 6 per episode; legal choices at random earn 3 and 3."""
-    settings: dict[str, Any] = SMALL | {"env": f"{games.__file__}:Masked", "max_episode_len": 6, "num_episodes": 1500, "update_every": 12}
+    settings: dict[str, Any] = SMALL | {
+        "env": f"{games.__file__}:Masked",
+        "max_episode_len": 6,
+        "num_episodes": 1500,
+        "update_every": 12,
+    }
     settings |= {"lr": 3e-3, "gamma": 0.5, "num_units": 32, "batch_size": 128, "report_every": 500, "save_rate": 500}
+    settings |= {"update_every": 12}
     run = counterpoint.train(**settings | {"eval_episodes": 30}, save_dir=str(tmp_path), exp_name="masked")
     last = rows_of(run)[-1]
     assert float(last["eval/return/left"]) > 5

@@ -101,7 +101,9 @@ def external_engine(
     hosts = []
     for seed in range(program.num_seeds):
         folder = logs / f"seed{seed}" if logs and program.num_seeds > 1 else logs
-        hosts.append(Host(single, setup, empty, WorkerPool(setup, program.schedule.num_envs, num_workers, seconds, say, folder)))
+        hosts.append(
+            Host(single, setup, empty, WorkerPool(setup, program.schedule.num_envs, num_workers, seconds, say, folder))
+        )
     absorb = compiled_absorb(single)
     engines = [host.engine(absorb) for host in hosts]
 
@@ -132,9 +134,7 @@ def _in_turn(program: Program, engines: list[Engine]) -> Engine:
 
     def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
         for seed, engine in enumerate(engines):
-            episodes, step, reported = (
-                int(count[seed]) for count in (loop.episodes, loop.step, loop.window.finished.episodes)
-            )
+            episodes, step, reported = (int(count[seed]) for count in (loop.episodes, loop.step, loop.window.finished.episodes))
             if episodes >= schedule.num_episodes or (reported >= schedule.report_every and not fresh):
                 continue  # it waits for the others; the window of a finished seed stays for the last reports
             own = engine.advance(_take(loop, seed), step >= schedule.warmup, limit, fresh)
