@@ -20,8 +20,8 @@ from counterpoint import runs
 from counterpoint.cli import main
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.errors import UsageError
-from counterpoint.policies import export, onnx_graph
 from counterpoint.core.trees import names_of
+from counterpoint.policies import export, onnx_graph
 from counterpoint.runs.folder import Run
 from counterpoint.training.program import algorithm_of
 from tiny import HOME

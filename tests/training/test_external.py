@@ -1,188 +1,30 @@
-"""Environments from elsewhere: read rightly, played by processes that may die, trained and taken up again to the same bits."""
+"""Runs on external environments: opened once, trained, resumed to the same bits, with masks, seeds, COMA and scripts."""
 
 import csv
 import os
 import signal
-import threading
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from counterpoint.training.hosted import open_world, setting_of
 
 import counterpoint
 import games
-from counterpoint import config as configs
-from counterpoint.core import numpy_policy
-from counterpoint.core.errors import UsageError
-from counterpoint.core.numpy_policy import Space
-from counterpoint.external import adapters as foreign
-from counterpoint.external import workers
-from counterpoint.external.adapters import Copy, facts_of, open_env, teams_of
-from counterpoint.training import program
+from counterpoint.external.environment import open_environment
+from counterpoint.policies.policy import random_team
 from counterpoint.training import train as experiment
 from tiny import TINY
 
 ZOO = f"{games.__file__}:Zoo"
 SMALL: dict[str, Any] = TINY | {"env": ZOO, "num_episodes": 40, "update_every": 20, "batch_size": 16, "num_envs": 2}
-
-
-def zoo(**arguments: Any) -> tuple[Any, Copy]:
-    env = open_env(ZOO, arguments)
-    return env, Copy(env, facts_of(env, ZOO), 100)
-
-
-def test_spaces_are_flattened_and_named() -> None:
-    facts = zoo()[1].facts
-    assert facts.agents == ("walker", "adversary_0", "mixer")
-    assert facts.obs_sizes == (3 + 4, 2 + 1, 3)
-    assert facts.spaces == (Space(3, (3,)), Space(6, (2, 4)), Space(2))
-    assert teams_of(facts.agents, ()) == ("good", "adversary", "good")
-    assert teams_of(facts.agents, ("m*=adversary", "adversary_0=good")) == ("good", "good", "adversary")
-
-
-def test_actions_arrive_in_the_environments_own_words() -> None:
-    env, copy = zoo()
-    copy.reset(3)
-    copy.step(np.array([[0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 1], [1.0, -0.5, 0, 0, 0, 0]], np.float32))
-    told = env.told[0]
-    assert told["walker"] == 1  # the third of -1, 0, 1
-    np.testing.assert_array_equal(told["adversary_0"], [1, 4])
-    np.testing.assert_allclose(told["mixer"], [1.0, 0.0])
-
-
-def test_an_agent_that_finishes_early_sees_nothing_and_earns_nothing() -> None:
-    _, copy = zoo(last=4)
-    copy.reset(0)
-    np.testing.assert_array_equal(copy.obs[0, :3], [1, 0, 0])  # where it is, one-hot, before what is there
-    action, rows = np.zeros((3, 6), np.float32), []
-    for _ in range(4):
-        alive = copy.alive
-        rows.append((alive, *copy.step(action)))
-    alive, next_obs, reward, terminated, done = (np.array([row[i] for row in rows]) for i in range(5))
-    np.testing.assert_array_equal(alive[:, 0], [True, True, False, False])
-    np.testing.assert_array_equal(terminated[:, 0], [False, True, True, True])
-    np.testing.assert_array_equal(terminated[:, 1:], np.zeros((4, 2)))  # time ran out, which ends nothing
-    np.testing.assert_array_equal(reward[:, 0], [1, 2, 0, 0])
-    assert not next_obs[2:, 0].any()
-    assert next_obs[1, 0].any()
-    np.testing.assert_array_equal(done, [False, False, False, True])
-
-
-def test_our_own_limit_cuts_an_episode_without_ending_it() -> None:
-    env = open_env(ZOO, {"last": 50})
-    copy = Copy(env, facts_of(env, ZOO), 3)
-    copy.reset(0)
-    ends = [copy.step(np.zeros((3, 6), np.float32))[2:] for _ in range(3)]
-    assert [done for _, done in ends] == [False, False, True]
-    np.testing.assert_array_equal(ends[-1][0], [True, False, False])
-
-
-def test_turns_and_lone_agents_are_teams_too() -> None:
-    turns = open_world(f"{games.__file__}:Turns", {}, (), 0)
-    assert turns.spec.agents == ("left", "right")
-    assert turns.max_steps == foreign.LONGEST
-    env = open_env(f"{games.__file__}:Turns", {})
-    copy = Copy(env, turns.facts, 10)
-    copy.reset(0)
-    outcomes = [copy.step(np.array([[0, 1], [1, 0]], np.float32)) for _ in range(3)]
-    np.testing.assert_array_equal([reward for _, reward, _, _ in outcomes], [[1, 0]] * 3)
-    assert [done for *_, done in outcomes] == [False, False, True]
-    alone = open_env(f"{games.__file__}:Count", {})
-    copy = Copy(alone, facts_of(alone, "count"), 10)
-    copy.reset(0)
-    _, reward, terminated, done = copy.step(np.array([[0.5]], np.float32))
-    assert (reward[0], terminated[0], done) == (1.5, False, False)
-
-
-def setting(length: int = 7, **arguments: Any) -> workers.Setting:
-    return setting_of(
-        open_world(ZOO, arguments, (), 0), configs.override(configs.Config(), world_action="one-hot").learning, length
-    )
-
-
-def start_of(chosen: workers.Setting, copies: int = 2) -> workers.Start:
-    rng = np.random.default_rng(0)
-    layers = tuple(
-        numpy_policy.Layer(rng.standard_normal((3, i, o)).astype(np.float32), np.zeros((3, 1, o), np.float32))
-        for i, o in ((7, 8), (8, 6))
-    )
-    places = {number: workers.new_place(chosen, 10 + number) for number in range(copies)}
-    return workers.Start(layers, (1, 2), 0, copies, places)
-
-
-def equal(one: Any, other: Any) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one[:9], other[:9], strict=True))
-
-
-def test_a_rollout_can_be_played_again_from_where_it_stood() -> None:
-    chosen = setting()
-    player = workers.Player(chosen)
-    first = player.play(start_of(chosen))
-    request = start_of(chosen)._replace(entropy=(3, 4), places={n: p.place for n, p in first.items()})
-    second = player.play(request)
-    assert int(request.places[0].length) == 2  # in the middle of its second episode
-    fresh = workers.Player(chosen).play(request)
-    for number in second:
-        assert fresh[number].repeated
-        assert equal(fresh[number], second[number])
-    assert not equal(first[0], first[1])
-
-
-def test_a_rollout_is_what_acting_and_stepping_give() -> None:
-    """Rows follow one another, rewards add up, and a new episode starts where one ends."""
-    chosen = setting(length=12)
-    played = workers.Player(chosen).play(start_of(chosen, copies=1))[0]
-    assert played.done.tolist() == [False] * 4 + [True] + [False] * 4 + [True] + [False] * 2
-    np.testing.assert_array_equal(played.obs[1:5], played.next_obs[:4])
-    assert not np.array_equal(played.obs[5], played.next_obs[4])
-    np.testing.assert_array_equal(played.returns[4], [1 + 2, 15, 15])
-    np.testing.assert_array_equal(played.lengths[played.done], [5, 5])
-    assert played.alive[5].all()
-
-
-def test_an_environment_that_does_not_repeat_itself_is_noticed() -> None:
-    chosen = setting()._replace(env=f"{games.__file__}:Forgetful")
-    first = workers.Player(chosen).play(start_of(chosen))
-    again = workers.Player(chosen).play(start_of(chosen)._replace(places={n: p.place for n, p in first.items()}))
-    assert not any(copy.repeated for copy in again.values())
-    assert all(copy.lengths[0] == 1 for copy in again.values())
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("die", "died (signal 9)"), ("hang", "has not answered for 3 s"), ("fail", "met an error in the environment (ValueError")],
-)
-def test_a_process_that_dies_hangs_or_fails_is_replaced(kind: str, words: str, tmp_path: Path) -> None:
-    """The rollout is what it would have been without the trouble."""
-    said: list[str] = []
-    chosen = setting(trouble=f"{kind}:{tmp_path / 'once'}")
-    pool = workers.Pool(chosen, num_copies=2, num_workers=2, seconds=3.0, say=said.append)
-    try:
-        pool.ask(start_of(chosen))
-        played = pool.answer()
-    finally:
-        pool.close()
-    quiet = workers.Player(setting()).play(start_of(setting()))
-    assert all(equal(played[number], quiet[number]) for number in (0, 1))
-    assert len(said) == 1
-    assert words in said[0]
-    assert "worker" in said[0]
-    assert "a new process takes its place" in said[0]
-
-
-def test_an_environment_that_always_fails_ends_the_run_in_words() -> None:
-    said: list[str] = []
-    chosen = setting(trouble="fail")
-    pool = workers.Pool(chosen, num_copies=1, num_workers=1, seconds=30.0, say=said.append)
-    try:
-        pool.ask(start_of(chosen, copies=1))
-        with pytest.raises(UsageError, match="ValueError: the walls fell down\\), 3 times in a row: mend the environment"):
-            pool.answer()
-    finally:
-        pool.close()
-    assert len(said) == 2
+MATCH: dict[str, Any] = {
+    **{"env": f"{games.__file__}:Match", "algorithm": "coma", "num_envs": 4, "update_every": 64, "num_episodes": 1600},
+    **{"lr": 5e-3, "critic_lr": 1e-2, "num_units": 16, "epsilon_steps": 3000, "devices": 1, "workers": 2, "gamma": 0.5},
+    **{"report_every": 400, "save_rate": 400, "eval_episodes": 50, "plots_dir": "", "max_episode_len": 4},
+}
 
 
 def rows_of(run: Any) -> list[dict[str, str]]:
@@ -194,30 +36,54 @@ def bits(run: Any) -> dict[str, np.ndarray]:
     return run.load_policy()[0]
 
 
+class Impatient(experiment.Progress):
+    """Interrupts the run, once, after that many episodes."""
+
+    def __init__(self, episodes: int) -> None:
+        super().__init__()
+        self.episodes = episodes
+
+    def report(self, row: dict[str, Any]) -> None:
+        if row["episode"] >= self.episodes:
+            self.episodes = 10**9
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert rows_of(one) == rows_of(other)
+    assert bits(one).keys() == bits(other).keys()
+    for name, value in bits(one).items():
+        np.testing.assert_array_equal(bits(other)[name], value)
+
+
 def test_a_run_is_the_same_after_an_interruption_and_a_lost_process(tmp_path: Path) -> None:
-    """Stopped in the middle of episodes and taken up again, and with a process killed on the way."""
+    """Stopped in the middle of episodes and resumed, and with a process killed on the way."""
     whole = counterpoint.train(**SMALL, save_dir=str(tmp_path), exp_name="whole")
-    stopped: list[int] = []
-
-    class Impatient(experiment.Progress):
-        def report(self, row: dict[str, Any]) -> None:
-            if row["episode"] >= 16 and not stopped:
-                stopped.append(row["episode"])
-                os.kill(os.getpid(), signal.SIGINT)
-
     once = tmp_path / "once"
     troubled: dict[str, Any] = SMALL | {"scenario_args": (f"trouble=die:{once}",)}
     with pytest.raises(experiment.Interrupted):
-        counterpoint.train(progress=Impatient(), **troubled, save_dir=str(tmp_path), exp_name="cut")
+        counterpoint.train(progress=Impatient(16), **troubled, save_dir=str(tmp_path), exp_name="cut")
     cut = counterpoint.resume(tmp_path / "cut")
     assert once.exists()
-    assert rows_of(cut) == rows_of(whole)
+    assert_same(cut, whole)
     assert rows_of(whole)[-1]["length"] == "5.0"
-    for name, value in bits(whole).items():
-        np.testing.assert_array_equal(bits(cut)[name], value)
 
 
-def test_a_trained_policy_speaks_to_the_environment_itself(tmp_path: Path) -> None:
+def test_the_main_process_opens_the_environment_once_before_training(tmp_path: Path) -> None:
+    """Workers open a copy per environment, the evaluation worker one for all evaluations; the film opens one that draws."""
+    opened = tmp_path / "opened"
+    settings: dict[str, Any] = SMALL | {"scenario_args": (f"opened={opened}",), "workers": 2}
+    run = counterpoint.train(**settings, save_dir=str(tmp_path), exp_name="zoo")
+    lines = [line.split() for line in opened.read_text().splitlines()]
+    main = str(os.getpid())
+    assert [mode for process, mode in lines if process == main] == ["None", "rgb_array"]
+    others = [process for process, _ in lines if process != main]
+    assert len(rows_of(run)) > 2  # with an evaluation each
+    assert len(others) == 2 + 1
+    assert len(set(others)) == 3
+
+
+def test_a_trained_policy_acts_in_the_environment_itself(tmp_path: Path) -> None:
     settings: dict[str, Any] = SMALL | {"num_episodes": 20}
     run = counterpoint.train(**settings, save_dir=str(tmp_path), exp_name="zoo")
     policy = counterpoint.load(run)
@@ -236,79 +102,176 @@ def test_a_factory_may_be_given_as_it_is_and_teams_as_a_mapping(tmp_path: Path) 
     assert "team/adversary" in rows_of(run)[-1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"env": "nowhere"}, "--env nowhere must be package.module:factory or path/to/file.py:factory."),
-        ({"env": "no_such_module:env"}, r"--env no_such_module:env cannot be imported \(ModuleNotFoundError"),
-        ({"env": "missing.py:env"}, "--env missing.py: there is no such file."),
-        ({"env": "games:Bears"}, "--env games:Bears: games has no Bears; check the name after the colon."),
-        ({"env": "games:NOT_AN_ENV"}, "--env games:NOT_AN_ENV is no function or class that makes an environment."),
-        ({"env": "builtins:dict"}, "--env builtins:dict made a dict, which is no PettingZoo or Gymnasium environment."),
-        ({"env": "games:Zoo", "scenario_args": ("size=3",)}, r"making it with \(size=3\) failed \(TypeError"),
-        ({"env": "games:Endless"}, "the actions of walker have no bounds"),
-        ({"env": "games:Wordy"}, "are of a kind that no learner here knows"),
-        (
-            {"env": "games:Zoo", "teams": ("bear=good",)},
-            "--teams bear=good fits none of the agents walker, adversary_0, ",
-        ),
-        ({"env": "games:Zoo", "teams": ("bear",)}, "--teams bear must have the form NAME=TEAM"),
-        ({"env": "games:Zoo", "num_seeds": 2}, "--env trains one seed at a time, not --num-seeds 2"),
-        ({"env": "games:Zoo", "num_agents": 2}, "give the size of --env by --scenario-args"),
-        ({"teams": ("a=b",)}, "--teams a=b is for --env; simple has its own teams: leave it out."),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_in_a_sentence(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        program.prepare(configs.override(configs.Config(), **settings))
+def test_several_seeds_train_in_one_run_as_each_would_alone(tmp_path: Path) -> None:
+    """Resumed to the same bits, too; rows of all seeds in one table, their policies in one file."""
+    settings: dict[str, Any] = SMALL | {"save_dir": str(tmp_path), "seed": 3}
+    both = counterpoint.train(**settings, num_seeds=2, exp_name="both")
+    alone = counterpoint.train(**settings | {"seed": 4}, exp_name="alone")
+    for name, value in bits(alone).items():
+        np.testing.assert_array_equal(bits(both)[name][1:], value)
+    rows = rows_of(both)
+    assert [row["seed"] for row in rows] == ["3", "4"] * (len(rows) // 2)
+    assert [row for row in rows if row["seed"] == "4"] == rows_of(alone)
+    with pytest.raises(experiment.Interrupted):
+        counterpoint.train(**settings, num_seeds=2, exp_name="cut", progress=Impatient(16))
+    assert_same(counterpoint.resume(tmp_path / "cut"), both)
+    second = counterpoint.load(both, seed_index=1)
+    np.testing.assert_array_equal(second.evaluate(1).returns, counterpoint.load(alone).evaluate(1).returns)
 
 
-def test_a_factory_that_cannot_be_found_again_is_refused() -> None:
-    with pytest.raises(UsageError, match="cannot be found again"):
-        configs.override(configs.Config(), env=lambda: games.Zoo())
+def test_coma_learns_from_rollouts_of_its_own_policy_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """The probe pays 4 per episode for choices that follow what each agent sees; chance earns 2."""
+    whole = counterpoint.train(**MATCH, save_dir=str(tmp_path), exp_name="whole")
+    assert float(rows_of(whole)[-1]["eval/return/one"]) > 3.6
+    with pytest.raises(experiment.Interrupted):
+        counterpoint.train(progress=Impatient(800), **MATCH, save_dir=str(tmp_path), exp_name="cut")
+    assert_same(counterpoint.resume(tmp_path / "cut"), whole)
 
 
-def test_workers_end_with_the_one_who_asked() -> None:
-    chosen = setting()
-    pool = workers.Pool(chosen, num_copies=1, num_workers=1, seconds=30.0, say=print)
-    pool.ask(start_of(chosen, copies=1))
-    process = pool._workers[0]._process
-    assert process is not None
-    pool.answer()
-    pool._workers[0]._connection.close()  # as if we had died
-    waiter = threading.Thread(target=process.wait, daemon=True)
-    waiter.start()
-    waiter.join(10)
-    assert process.returncode == 0
+def test_learning_under_masks(tmp_path: Path) -> None:
+    """The best legal choices earn 6 per episode; legal choices at random earn 3 and 3."""
+    settings: dict[str, Any] = SMALL | {
+        "env": f"{games.__file__}:Masked",
+        "max_episode_len": 6,
+        "num_episodes": 1500,
+        "update_every": 12,
+    }
+    settings |= {"lr": 3e-3, "gamma": 0.5, "num_units": 32, "batch_size": 128, "report_every": 500, "save_rate": 500}
+    settings |= {"update_every": 12}
+    run = counterpoint.train(**settings | {"eval_episodes": 30}, save_dir=str(tmp_path), exp_name="masked")
+    last = rows_of(run)[-1]
+    assert float(last["eval/return/left"]) > 5
+    assert float(last["eval/return/right"]) > 5
+    policy, env = counterpoint.load(run), games.Masked()
+    seen, infos = env.reset(seed=5)
+    masks = {"left": seen["left"]["action_mask"], "right": infos["right"]["action_mask"]}
+    env.step(policy.act(seen, legal=masks))  # the environment itself asserts that the actions are legal
 
 
-OTHERS = {
-    "mpe2.simple_world_comm_v3:env": 6,  # in turns, six agents of three kinds
-    "pettingzoo.butterfly.knights_archers_zombies_v11:parallel_env": 4,  # agents fall in the middle of an episode
-    "pettingzoo.classic.rps_v2:env": 2,
-    "magent2.environments.tiger_deer_v4:parallel_env": 121,
-    "gymnasium.envs.classic_control.pendulum:PendulumEnv": 1,
+def test_a_random_team_is_legal_and_finds_no_favourites() -> None:
+    team = random_team(open_environment(f"{games.__file__}:Masked", {}, (), 0))
+    returns = np.asarray(team.evaluate(200).returns)
+    np.testing.assert_allclose(returns.mean(axis=0), [3, 4.5], atol=0.3)
+
+
+TICTACTOE: dict[str, Any] = {
+    **{"env": "pettingzoo.classic.tictactoe_v3:env", "max_episode_len": 10, "num_envs": 4, "workers": 2, "devices": 1},
+    **{"report_every": 2000, "save_rate": 10_000, "eval_episodes": 20, "plots_dir": ""},
 }
 
 
+def against_random(run: Any, player: str, games_played: int, seed: int = 0) -> float:
+    """Returns the mean result (win 1, loss −1) of a trained player against uniform legal moves."""
+    from pettingzoo.classic import tictactoe_v3
+
+    policy, rng, total = counterpoint.load(run), np.random.default_rng(seed), 0.0
+    for _ in range(games_played):
+        env = tictactoe_v3.env()
+        env.reset(seed=0)
+        for agent in env.agent_iter():
+            seen, reward, terminated, truncated, _ = env.last()
+            if agent == player:
+                total += reward
+            if terminated or truncated:
+                env.step(None)
+            elif agent == player:
+                env.step(policy.act({agent: seen}, legal={agent: seen["action_mask"]})[agent])
+            else:
+                env.step(int(rng.choice(np.flatnonzero(seen["action_mask"]))))
+    return total / games_played
+
+
 @pytest.mark.filterwarnings("ignore")  # theirs, not ours
-@pytest.mark.parametrize(("env", "count"), OTHERS.items())
-def test_environments_of_other_people(env: str, count: int) -> None:
-    """A rollout over the end of an episode: the same in a second process, finite, with somebody there in every step."""
-    world = open_world(env, {}, (), 30)
-    assert world.spec.num_agents == count
-    learning = configs.override(configs.Config(), world_action="one-hot", num_units=8).learning
-    chosen = setting_of(world, learning, 35)
-    sizes = ((world.spec.obs_size, 8), (8, world.spec.act_size))
-    rng = np.random.default_rng(0)
-    layers = tuple(
-        numpy_policy.Layer(rng.standard_normal((count, i, o)).astype(np.float32), np.zeros((count, 1, o), np.float32))
-        for i, o in sizes
-    )
-    request = workers.Start(layers, (5,), 0, 1, {0: workers.new_place(chosen, 3)})
-    played = workers.Player(chosen).play(request)[0]
-    assert played.done.any()
-    assert all(np.isfinite(column).all() for column in played[:9])
-    assert played.alive.any(axis=1).all()
-    assert played.obs.any()
-    np.testing.assert_array_equal(played.lengths[played.done][0], np.argmax(played.done) + 1)
+def test_tictactoe_trains_against_itself(tmp_path: Path) -> None:
+    settings: dict[str, Any] = TICTACTOE | TINY | {"num_episodes": 40, "update_every": 40, "batch_size": 32, "warmup": 40}
+    run = counterpoint.train(**settings, save_dir=str(tmp_path), exp_name="board")
+    last = rows_of(run)[-1]
+    assert 5 <= float(last["length"]) <= 9
+    assert float(last["return/player_1"]) == -float(last["return/player_2"])
+    assert -1 <= against_random(run, "player_2", 5) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # theirs, not ours
+def test_tictactoe_learnt_against_itself_beats_a_random_player(tmp_path: Path) -> None:
+    """Two random players: the first earns 0.30 per game, the second −0.30."""
+    run = counterpoint.train(**TICTACTOE, **LEARN_TICTACTOE, save_dir=str(tmp_path), exp_name="board")
+    assert against_random(run, "player_1", 400) > 0.75
+    assert against_random(run, "player_2", 400) > 0.35
+
+
+LEARN_TICTACTOE: dict[str, Any] = {
+    **{"num_episodes": 20_000, "update_every": 40, "batch_size": 256, "warmup": 2000, "lr": 1e-3, "num_units": 128},
+    **{"gamma": 0.95, "tau": 0.01},
+}
+
+GAME = """
+import sys
+import gymnasium, numpy as np
+import counterpoint
+
+with open({log!r}, "a") as file:
+    file.write("ran\\n")
+{extra}
+class Coin(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        {touch}
+        self.time = 0
+        return np.zeros(1, np.float32), {{}}
+
+    def step(self, action):
+        self.time += 1
+        return np.ones(1, np.float32), float(action), False, self.time >= 4, {{}}
+
+{guard}
+    run = counterpoint.train(
+        env=Coin, num_episodes=8, update_every=8, num_envs=2, workers=1, batch_size=8, warmup=8, num_units=4, eval_episodes=1,
+        report_every=4, devices=1, plots_dir="", save_dir={folder!r}, exp_name="coin", max_episode_len=4)
+    print("rows", len(run.rows()))
+"""
+GUARD, NO_GUARD = 'if __name__ == "__main__":', "if True:"
+BY_VALUE, BY_IMPORT = {"extra": "", "touch": "pass"}, {"extra": "import threading; LOCK = threading.Lock()", "touch": "LOCK"}
+"""Classes that worker processes receive by value, or must import because they refer to something that cannot be sent."""
+
+
+def run_script(tmp_path: Path, guard: str, kind: dict[str, str], as_file: bool = True) -> tuple[Any, int]:
+    """Returns the finished script and how often it was executed."""
+    log, file = tmp_path / "log", tmp_path / "script.py"
+    code = GAME.format(log=str(log), folder=str(tmp_path / "runs"), guard=guard, **kind)
+    file.write_text(code)
+    words = [str(file)] if as_file else ["-c", code]
+    path = os.pathsep.join(sys.path)
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=500, env=env, check=False)
+    return done, len(log.read_text().splitlines())
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
+    done, count = run_script(tmp_path, NO_GUARD, BY_VALUE)
+    assert done.returncode == 0, done.stderr
+    assert "rows 4" in done.stdout
+    assert count == 1
+
+
+def test_a_class_of_a_notebook_trains(tmp_path: Path) -> None:
+    """As in a cell, `__main__` has no file."""
+    done, count = run_script(tmp_path, NO_GUARD, BY_VALUE, as_file=False)
+    assert done.returncode == 0, done.stderr
+    assert count == 1
+
+
+def test_a_guarded_script_that_workers_must_import_trains(tmp_path: Path) -> None:
+    done, count = run_script(tmp_path, GUARD, BY_IMPORT)
+    assert done.returncode == 0, done.stderr
+    assert count == 3  # the main process, a worker and the evaluation worker
+
+
+def test_an_unguarded_script_that_workers_must_import_is_refused(tmp_path: Path) -> None:
+    done, count = run_script(tmp_path, NO_GUARD, BY_IMPORT)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "counterpoint.train was called while importing script.py: put the call under if __name__" in last
+    assert count == 2

@@ -1,13 +1,23 @@
-"""Python objects by address: package.module:name or path/to/file.py:name."""
+"""Python objects by address: package.module:name or path/to/file.py:name.
+
+The running main script is never executed again in its own process. Worker processes receive objects that live in it by
+value; one that must import the script instead is marked, and `refuse_nested` then stops a script without a `__main__` guard.
+"""
 
 import importlib
 import importlib.util
+import os
 import sys
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import UsageError
+
+WORKER = "COUNTERPOINT_WORKER"
+"""The environment variable that marks worker processes."""
+_executing: list[str] = []
+"""The files that `load_object` is executing at this moment."""
 
 
 def is_address(text: str) -> bool:
@@ -29,6 +39,10 @@ def load_object(address: str, option: str) -> Any:
     try:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
+        if place == "__main__":
+            raise UsageError(
+                f"{option} {address} was defined in an interactive session: define {name} here again, or move it to a file."
+            ) from None
         raise UsageError(f"{option} {address}: {place} has no {name}; check the name after the colon.") from None
 
 
@@ -49,8 +63,41 @@ def address_of(thing: Any, option: str) -> str:
         raise UsageError(
             f"{option}={name or thing!r} cannot be found again by a run that resumes: define it at the top level of a file."
         )
-    file = getattr(sys.modules.get(home), "__file__", None)
-    return f"{Path(file).resolve()}:{name}" if home == "__main__" and file else f"{home}:{name}"
+    if home != "__main__":
+        return f"{home}:{name}"
+    main = sys.modules["__main__"]
+    file, module = getattr(main, "__file__", None), _main_module()
+    if module:
+        return f"{module}:{name}"
+    return f"{Path(file).resolve()}:{name}" if file and Path(file).exists() else f"__main__:{name}"
+
+
+def by_value(thing: Any, option: str) -> bytes:
+    """Returns an object of the main script or of a notebook as bytes for `pickle.loads` in another process.
+
+    Returns nothing if the other process can import the object by its address instead.
+    """
+    if getattr(thing, "__module__", None) != "__main__":
+        return b""
+    try:
+        import cloudpickle
+
+        return cloudpickle.dumps(thing)
+    except Exception as error:  # it refers to something that cannot be pickled, or cloudpickle is not installed
+        if getattr(sys.modules["__main__"], "__file__", None):
+            return b""
+        raise UsageError(
+            f"{option}={getattr(thing, '__qualname__', thing)!s} cannot be sent to worker processes"
+            f" ({type(error).__name__}: {first_line(error)}): move it to a file, or pip install cloudpickle."
+        ) from error
+
+
+def refuse_nested(call: str) -> None:
+    """Refuses a call from a script that is only being imported, which would start the script again without end."""
+    if not _executing and WORKER not in os.environ:
+        return
+    where = f"importing {_executing[-1]}" if _executing else "running in a worker process"
+    raise UsageError(f'{call} was called while {where}: put the call under if __name__ == "__main__": in the script.')
 
 
 def first_line(error: BaseException) -> str:
@@ -58,10 +105,24 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
+def _main_module() -> str:
+    """Returns the name of the module that `python -m` runs, if any."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", None) or ""
+
+
 def _load_module(place: str) -> Any:
+    if place == _main_module():
+        return sys.modules["__main__"]
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # as `python -m` does: the user's module lies in the working directory
-    return importlib.import_module(place)
+        sys.path.append(str(Path.cwd()))  # as `python -m` does: the user's module may be in the working directory
+    if place in sys.modules:
+        return sys.modules[place]
+    _executing.append(place)
+    try:
+        return importlib.import_module(place)
+    finally:
+        _executing.pop()
 
 
 def _load_file(path: Path, option: str) -> Any:
@@ -81,5 +142,13 @@ def _load_file(path: Path, option: str) -> Any:
     sys.modules.setdefault(path.stem, module)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    _executing.append(path.name)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if sys.modules.get(path.stem) is module:
+            del sys.modules[path.stem]
+        raise
+    finally:
+        _executing.pop()
     return module

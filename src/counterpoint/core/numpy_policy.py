@@ -1,8 +1,8 @@
-"""A team's actors in NumPy alone, for places without JAX: exported policies and processes that only act.
+"""A team's actors in NumPy alone, for exported policies and for worker processes, which run without JAX.
 
-The formulas are those of `nets.mlp`, `actions` and `algos.maddpg` (`greedy`, `act`). A team's arrays have a leading axis of
-agents, padded to the largest; one agent is a team of one. This file imports NumPy and the standard library only, because an
-export carries a copy of it: beside a .npz file,
+The formulas are those of `nets.mlp`, `actions` and the algorithms' `greedy` and `act`. A team's arrays have a leading axis of
+agents, padded to the largest; a single agent is a team of one. This file imports only NumPy and the standard library because
+an export ships a copy of it. Beside a .npz file:
 
     import policy
     team = policy.Policy.load("team.npz")
@@ -19,68 +19,74 @@ import numpy as np
 EPSILON = np.float32(1e-5)
 """Added to variances, as in `nets`."""
 LATE = 2**31 - 1
-"""A step at which every schedule of noise has ended."""
+"""A step count at which every exploration schedule has ended."""
+LOWEST = np.float32(-1e9)
+"""The score of an illegal action, as in `actions`."""
 OU_KEEP = 0.85
-"""How much of the Ornstein-Uhlenbeck noise is left after a step; its variance stays 1."""
+"""The share of the Ornstein-Uhlenbeck noise that remains after a step; its variance stays 1."""
 
 
 class Layer(NamedTuple):
-    """An affine map for each agent, perhaps with its product normalised: over units, or by averages if there are any."""
+    """An affine map for each agent; with a scale, its product is normalised over units, or by stored averages if present."""
 
     weight: np.ndarray
     """[N, I, H]"""
     bias: np.ndarray
-    """[N, 1, H], as the others: the second axis is that of worlds."""
+    """[N, 1, H], like the other fields: the second axis is that of parallel environments."""
     scale: np.ndarray | None = None
     mean: np.ndarray | None = None
     variance: np.ndarray | None = None
 
 
 class Space(NamedTuple):
-    """One agent's actions: a choice per head, or, without heads, `size` numbers between low and high."""
+    """One agent's actions: one choice per head, or, without heads, `size` numbers between low and high."""
 
     size: int
     heads: tuple[int, ...] = ()
     low: float | tuple[float, ...] = -1.0
-    """Of all entries, or of each."""
+    """One bound for all entries, or one per entry."""
     high: float | tuple[float, ...] = 1.0
 
 
 class Rules(NamedTuple):
-    """How outputs become actions; the names and meanings are those of the learner's settings."""
+    """How a network's outputs become actions; names and meanings are those of the algorithm's settings."""
 
     world_action: str = "soft"
     temperature: float = 1.0
     noise: str = "gaussian"
+    """Exploration of continuous actions: "gaussian", "ou", or "uniform", which ignores the outputs."""
     noise_start: float = 0.2
     noise_end: float = 0.05
     noise_steps: int = 500_000
-    floor: float = 0.0
-    """Share of uniform choice in what is drawn, as COMA has it."""
+    floor_start: float = 0.0
+    """Share of uniform choice among legal actions when actions are drawn, at the start of training."""
+    floor_end: float = 0.0
+    """The share after `floor_steps` environment steps."""
+    floor_steps: int = 1
 
 
 class Tables(NamedTuple):
-    """What follows from the spaces of a team. Entries of all agents in a row, N·A of them, fall into groups: a head is one."""
+    """Tables derived from a team's spaces. The N·A entries of all agents fall into groups; each head is one group."""
 
     plain: bool
     """Whether every agent has one head of full width, so that groups are rows."""
     has_heads: bool
     has_boxes: bool
     starts: np.ndarray
-    """Where each group begins."""
+    """The first entry of each group."""
     group: np.ndarray
     """[N·A]: the group of an entry."""
     discrete: np.ndarray
     """[N, A]: entries of a head."""
     continuous: np.ndarray
-    """[N, A]: entries of a box; what is in neither is padding."""
+    """[N, A]: entries of a box; entries in neither table are padding."""
     scale: np.ndarray
-    """[N, A]: from [−1, 1] to the world's range, and `shift`."""
+    """[N, A]: with `shift`, maps [−1, 1] to the environment's range."""
     shift: np.ndarray
 
 
 class Team(NamedTuple):
-    """Actors that act together; `make_team` builds it."""
+    """Actors that act together. Build one with `make_team`."""
 
     layers: tuple[Layer, ...]
     spaces: tuple[Space, ...]
@@ -89,16 +95,13 @@ class Team(NamedTuple):
 
 
 def space_of(space: Any) -> Space:
-    """A `Space` from anything that has a size and heads or bounds, such as `types.Discrete` and `types.Box`."""
+    """Returns the `Space` of anything that has a size and heads or bounds, such as `spaces.Discrete` and `spaces.Box`."""
     heads = tuple(int(width) for width in getattr(space, "heads", ()))
     return Space(int(space.size), heads, getattr(space, "low", -1.0), getattr(space, "high", 1.0))
 
 
 def layers_of(actor: Any) -> tuple[Layer, ...]:
-    """Layers from a learner's stacked actor (`nets.Params`, leaves [N, …]).
-
-    A team gets new weights by `team._replace(layers=layers_of(actor))`.
-    """
+    """Returns the layers of stacked actors (`nets.Params`, leaves [N, …])."""
 
     def row(array: Any) -> Any:
         return None if array is None else np.asarray(array, np.float32)[:, None]
@@ -109,24 +112,24 @@ def layers_of(actor: Any) -> tuple[Layer, ...]:
 
 
 def rules_of(settings: Any) -> Rules:
-    """The rules that a learner's settings (`maddpg.Config`) name."""
+    """Returns the rules that an algorithm's settings contain."""
     return Rules(**{name: getattr(settings, name) for name in Rules._fields if hasattr(settings, name)})
 
 
 def team_of(actor: Any, action_spaces: Any, settings: Any) -> Team:
-    """A team from a learner's stacked actor, the action spaces of its spec and its settings (`maddpg.Config`)."""
+    """Returns the team of stacked actors, the action spaces of a spec and an algorithm's settings."""
     return make_team(layers_of(actor), tuple(map(space_of, action_spaces)), rules_of(settings))
 
 
 def make_team(layers: tuple[Layer, ...], spaces: tuple[Space, ...], rules: Rules) -> Team:
-    """A team of actors, with the tables that its spaces need."""
+    """Returns a team with the tables that its spaces need."""
     n, width = len(spaces), layers[-1].weight.shape[-1]
     discrete, continuous = np.zeros((n, width), bool), np.zeros((n, width), bool)
     scale, shift = np.ones((n, width), np.float32), np.zeros((n, width), np.float32)
     starts: list[int] = []
     for i, space in enumerate(spaces):
         edges = np.cumsum((0, *(space.heads or (space.size,))))
-        starts += [i * width + int(edge) for edge in edges if edge < width]  # what is left at the end is a group of padding
+        starts += [i * width + int(edge) for edge in edges if edge < width]  # the rest is a group of padding
         (discrete if space.heads else continuous)[i, : space.size] = True
         if not space.heads:
             low, high = np.asarray(space.low), np.asarray(space.high)
@@ -138,7 +141,7 @@ def make_team(layers: tuple[Layer, ...], spaces: tuple[Space, ...], rules: Rules
 
 
 def only(team: Team, i: int, obs_size: int) -> Team:
-    """Agent i as a team of one, without padding."""
+    """Returns agent i as a team of one, without padding."""
     size, last = team.spaces[i].size, len(team.layers) - 1
 
     def cut(array: np.ndarray | None, depth: int) -> np.ndarray | None:
@@ -151,8 +154,8 @@ def only(team: Team, i: int, obs_size: int) -> Team:
 
 
 def outputs(team: Team, obs: np.ndarray) -> np.ndarray:
-    """What every actor's network says [..., N, A] about its own observation, obs [N, O] or [E, N, O]."""
-    x = obs[:, None] if obs.ndim == 2 else obs.swapaxes(0, 1)  # [N, E, O]: one matrix product per agent, for all worlds
+    """Returns every actor's outputs [..., N, A] for its own observation; obs is [N, O] or [E, N, O]."""
+    x = obs[:, None] if obs.ndim == 2 else obs.swapaxes(0, 1)  # [N, E, O]: one matrix product per agent
     first, *rest = team.layers
     x = _affine(first, x)
     for layer in rest:
@@ -172,51 +175,79 @@ def _affine(layer: Layer, x: np.ndarray) -> np.ndarray:
     return product
 
 
-def greedy(team: Team, obs: np.ndarray) -> np.ndarray:
-    """Actions without noise, in the form in which training gives them to the learner: continuous ones in [−1, 1]."""
-    return _actions(team, outputs(team, obs), None)
+def greedy(team: Team, obs: np.ndarray, legal: np.ndarray | None = None) -> np.ndarray:
+    """Returns actions without noise, as training gives them to the learner: continuous ones are in [−1, 1].
+
+    `legal` [..., N, A] is True where an action entry is legal; None means that all are.
+    """
+    raw = masked(outputs(team, obs), legal)
+    return _actions(team, raw, raw)
 
 
-def begin(team: Team, num_worlds: int = 0) -> np.ndarray | None:
-    """The noise of an episode's start, for that many worlds side by side (0: one world, without an axis for it)."""
+def masked(raw: np.ndarray, legal: np.ndarray | None) -> np.ndarray:
+    """Returns outputs under which illegal actions are never chosen."""
+    return raw if legal is None else np.where(legal, raw, LOWEST)
+
+
+def begin(team: Team, num_envs: int = 0) -> np.ndarray | None:
+    """Returns the noise at the start of an episode, for that many environments (0: one, without an axis for it)."""
     shape = team.tables.discrete.shape
-    return np.zeros((num_worlds, *shape) if num_worlds else shape, np.float32) if team.rules.noise == "ou" else None
+    return np.zeros((num_envs, *shape) if num_envs else shape, np.float32) if team.rules.noise == "ou" else None
 
 
 def explore(
-    team: Team, carry: np.ndarray | None, obs: np.ndarray, rng: np.random.Generator, step: int = LATE
+    team: Team,
+    carry: np.ndarray | None,
+    obs: np.ndarray,
+    rng: np.random.Generator,
+    step: int = LATE,
+    legal: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Actions as training explores after `step` world steps, like `greedy`'s, and the carry for the next step."""
+    """Returns actions as training explores after `step` environment steps, and the carry for the next step."""
     raw = outputs(team, obs)
     gumbel = -np.log(np.maximum(rng.standard_exponential(raw.shape, np.float32), np.float32(1e-38)))
-    shock = gumbel
-    if team.tables.has_boxes:
-        uniform = team.rules.noise == "uniform"
-        shock = rng.uniform(-1, 1, raw.shape).astype(np.float32) if uniform else rng.standard_normal(raw.shape, np.float32)
-    return noisy(team, carry, raw, gumbel, shock, step)
+    return noisy(team, carry, raw, gumbel, shocks(team, rng, raw.shape) if team.tables.has_boxes else gumbel, step, legal)
+
+
+def shocks(team: Team, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the noise of continuous actions: standard normal, or uniform in [−1, 1] if the rules say so."""
+    if team.rules.noise == "uniform":
+        return rng.uniform(-1, 1, shape).astype(np.float32)
+    return rng.standard_normal(shape, np.float32)
 
 
 def noisy(
-    team: Team, carry: np.ndarray | None, raw: np.ndarray, gumbel: np.ndarray, shock: np.ndarray, step: int
+    team: Team,
+    carry: np.ndarray | None,
+    raw: np.ndarray,
+    gumbel: np.ndarray,
+    shock: np.ndarray,
+    step: int,
+    legal: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Actions given outputs, standard Gumbel noise for choices and standard normal noise for real numbers."""
+    """Returns actions for given outputs, standard Gumbel noise for choices and `shocks` for continuous actions."""
     rules = team.rules
-    action = _actions(team, raw, gumbel)
+    floor = _linear(rules.floor_start, rules.floor_end, rules.floor_steps, step)
+    raw = masked(raw, legal)
+    action = _actions(team, raw, (_floored(team, raw, floor, legal) if floor else raw) + gumbel)
     if not team.tables.has_boxes:
         return action, carry
     if rules.noise == "uniform":
         return np.where(team.tables.continuous, shock, action), carry
     if carry is not None:
         shock = carry = OU_KEEP * carry + np.float32(np.sqrt(1 - OU_KEEP**2)) * shock
-    scale = rules.noise_start + (rules.noise_end - rules.noise_start) * min(step / rules.noise_steps, 1.0)
+    scale = _linear(rules.noise_start, rules.noise_end, rules.noise_steps, step)
     shaken = np.clip(action + np.float32(scale) * shock, -1.0, 1.0)
     return np.where(team.tables.continuous, shaken, action), carry
 
 
-def _actions(team: Team, raw: np.ndarray, gumbel: np.ndarray | None) -> np.ndarray:
-    """Soft or one-hot vectors in discrete heads, tanh in boxes, zero in padding."""
+def _linear(start: float, end: float, steps: int, step: int) -> float:
+    return start + (end - start) * min(step / steps, 1.0)
+
+
+def _actions(team: Team, raw: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Returns soft or one-hot vectors of the scores in discrete heads, tanh of the outputs in boxes, zero in padding."""
     tables, rules = team.tables, team.rules
-    scores = raw if gumbel is None else (_floored(team, raw) if rules.floor else raw) + gumbel
     soft = rules.world_action == "soft"
     if tables.plain:
         return _softmax(scores / np.float32(rules.temperature)) if soft else _one_hot(scores)
@@ -228,12 +259,14 @@ def _actions(team: Team, raw: np.ndarray, gumbel: np.ndarray | None) -> np.ndarr
     return np.where(tables.discrete, flat.reshape(raw.shape), boxes)
 
 
-def _floored(team: Team, raw: np.ndarray) -> np.ndarray:
-    """The logarithms of the policy's chances after mixing them with uniform ones."""
-    tables, floor = team.tables, np.float32(team.rules.floor)
-    chance = _grouped_softmax(tables, raw.reshape(*raw.shape[:-2], -1))
-    even = 1 / np.bincount(tables.group)[tables.group].astype(np.float32)
-    return np.log(np.maximum((1 - floor) * chance + floor * even, np.float32(1e-8))).reshape(raw.shape)
+def _floored(team: Team, raw: np.ndarray, floor: float, legal: np.ndarray | None) -> np.ndarray:
+    """Returns the logarithms of the policy's probabilities mixed with a share of uniform choice among legal actions."""
+    tables, share = team.tables, np.float32(floor)
+    flat = raw.reshape(*raw.shape[:-2], -1)
+    allowed = np.ones_like(flat) if legal is None else legal.reshape(flat.shape).astype(np.float32)
+    even = allowed / np.maximum(np.add.reduceat(allowed, tables.starts, axis=-1), 1)[..., tables.group]
+    mixed = np.log(np.maximum((1 - share) * _grouped_softmax(tables, flat) + share * even, np.float32(1e-8)))
+    return masked(mixed.reshape(raw.shape), legal)
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
@@ -252,7 +285,7 @@ def _grouped_softmax(tables: Tables, flat: np.ndarray) -> np.ndarray:
 
 
 def _grouped_one_hot(tables: Tables, flat: np.ndarray) -> np.ndarray:
-    """A one at the largest entry of each group, the first if several are equal."""
+    """Returns a one at the largest entry of each group (the first, if several are equal), zero elsewhere."""
     here = np.arange(flat.shape[-1])
     best = flat == np.maximum.reduceat(flat, tables.starts, axis=-1)[..., tables.group]
     first = np.minimum.reduceat(np.where(best, here, here.size), tables.starts, axis=-1)
@@ -260,42 +293,45 @@ def _grouped_one_hot(tables: Tables, flat: np.ndarray) -> np.ndarray:
 
 
 def to_world(team: Team, action: np.ndarray) -> np.ndarray:
-    """Continuous agents' actions from [−1, 1] to the world's range; discrete ones as they are."""
+    """Maps continuous agents' actions from [−1, 1] to the environment's range; discrete ones stay as they are."""
     return action * team.tables.scale + team.tables.shift
 
 
 def choices(space: Space, vector: np.ndarray) -> list[int]:
-    """The largest entry of each head of one agent's action vector."""
+    """Returns the index of the largest entry of each head of one agent's action vector."""
     edges = np.cumsum((0, *space.heads)).tolist()
     return [int(vector[start:stop].argmax()) for start, stop in pairwise(edges)]
 
 
 class Policy:
-    """A saved team, or one agent of it, as a thing to ask. Stateful only in the noise of an episode: `reset` forgets it."""
+    """Maps observations by agent name to actions, for a saved team or one agent of it.
+
+    Its only state is the exploration noise of an episode: call `reset` when one begins.
+    """
 
     def __init__(self, team: Team, about: dict[str, Any], seed: int = 0) -> None:
         self.team, self.about = team, about
         self.agents: list[str] = about["agents"]
         self.obs_sizes: list[int] = about["obs_sizes"]
         self.integers: list[list[list[int]]] = about["integers"]
-        """The world's integer for each choice, per agent and head."""
+        """The environment's integer for each choice, per agent and head."""
         self.joined: list[bool] = about["joined"]
-        """Whether several heads make one integer; otherwise they stay apart."""
+        """Whether several heads make one integer; otherwise they stay separate."""
         self._rng = np.random.default_rng(seed)
         self._carry = begin(team)
 
     @classmethod
     def load(cls, path: str | Path, seed: int = 0) -> "Policy":
-        """The policy in a .npz file of an export."""
+        """Returns the policy in a .npz file of an export."""
         with np.load(path, allow_pickle=False) as file:
             return unpack({name: file[name] for name in file.files if name != "about"}, json.loads(str(file["about"])), seed)
 
     def reset(self) -> None:
-        """Forget the episode."""
+        """Forgets the episode."""
         self._carry = begin(self.team)
 
     def stack(self, obs: dict[str, Any]) -> np.ndarray:
-        """Observations by name as one padded array [N, O]; zeros for agents that are left out."""
+        """Returns observations by name as one padded array [N, O]; agents that are left out have zeros."""
         stacked = np.zeros((len(self.agents), max(self.obs_sizes)), np.float32)
         for name, seen in obs.items():
             if name not in self.agents:
@@ -307,19 +343,32 @@ class Policy:
             stacked[i, : row.size] = row
         return stacked
 
-    def act(self, obs: dict[str, Any], greedy: bool = True, vectors: bool = False) -> dict[str, Any]:
-        """What each agent does: an integer if its actions are discrete, an array in the world's range if continuous.
+    def act(
+        self, obs: dict[str, Any], greedy: bool = True, vectors: bool = False, legal: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns each agent's action: an integer if its actions are discrete, an array in the environment's range otherwise.
 
-        Several heads make one integer, the first head counting fastest, in worlds that number pairs; elsewhere an array of
-        integers. With `vectors`, one array per agent: what the world itself was given in training.
+        Several heads make one integer, the first head counting fastest, in environments that number pairs; elsewhere they
+        make an array of integers. With `vectors`, each action is the array that the environment was given in training.
+        `legal` holds action masks by agent: true where an action is legal.
         """
-        stacked = self.stack(obs)
+        stacked, masks = self.stack(obs), self._masks(legal)
         if greedy:
-            action = _actions(self.team, outputs(self.team, stacked), None)
+            raw = masked(outputs(self.team, stacked), masks)
+            action = _actions(self.team, raw, raw)
         else:
-            action, self._carry = explore(self.team, self._carry, stacked, self._rng)
-        world = to_world(self.team, action)
-        return {name: self._one(i, world[i], vectors) for i, name in enumerate(self.agents) if name in obs}
+            action, self._carry = explore(self.team, self._carry, stacked, self._rng, legal=masks)
+        scaled = to_world(self.team, action)
+        return {name: self._one(i, scaled[i], vectors) for i, name in enumerate(self.agents) if name in obs}
+
+    def _masks(self, legal: dict[str, Any] | None) -> np.ndarray | None:
+        if not legal:
+            return None
+        masks = np.ones(self.team.tables.discrete.shape, bool)
+        for name, mask in legal.items():
+            i = self.agents.index(name)
+            masks[i, : self.team.spaces[i].size] = np.asarray(mask, bool)
+        return masks
 
     def _one(self, i: int, vector: np.ndarray, vectors: bool) -> Any:
         space = self.team.spaces[i]
@@ -336,13 +385,13 @@ class Policy:
 
 
 def pack(team: Team) -> dict[str, np.ndarray]:
-    """A team's arrays by name: 0.weight, 0.bias, …"""
+    """Returns a team's arrays by name: 0.weight, 0.bias, …"""
     named = [(f"{depth}.{name}", array) for depth, layer in enumerate(team.layers) for name, array in layer._asdict().items()]
     return {name: array for name, array in named if array is not None}
 
 
 def unpack(arrays: dict[str, np.ndarray], about: dict[str, Any], seed: int = 0) -> Policy:
-    """The policy of arrays that `pack` named, and of the facts beside them."""
+    """Returns the policy of arrays that `pack` named and of the facts stored beside them."""
     depth = 1 + max(int(name.partition(".")[0]) for name in arrays)
     layers = [Layer(**{name: arrays.get(f"{d}.{name}") for name in Layer._fields}) for d in range(depth)]  # pyright: ignore[reportArgumentType]
     spaces = [Space(**space | {"heads": tuple(space["heads"])}) for space in about["spaces"]]

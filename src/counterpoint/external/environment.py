@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from counterpoint.core.loading import by_value
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Environment
-from counterpoint.external.adapters import LONGEST, flattener, native, open_env, own_limit, spec_of
+from counterpoint.external.adapters import describe, flattener, legal_entries, load_factory, mask_key, native, open_env
 from counterpoint.external.workers import EnvSetup
 
 
@@ -34,26 +35,32 @@ class External:
         return self.address
 
     def encode(self, agent: int, observation: Any) -> np.ndarray:
-        """Returns an agent's native observation as a vector."""
+        """Returns an agent's native observation, without its action mask, as a vector."""
         return np.asarray(flattener(self.observation_spaces[agent])(observation), np.float32)
 
     def decode(self, agent: int, vector: np.ndarray) -> Any:
         """Returns an action vector, in the environment's range, as the agent's native action."""
         return native(self.action_spaces[agent], self.spec.action_spaces[agent])(vector)
 
+    def legal(self, agent: int, observation: Any) -> np.ndarray | None:
+        """Returns which action entries the mask within an agent's native observation allows, or None if it has no mask."""
+        if not mask_key(self.observation_spaces[agent]):
+            return None
+        return legal_entries(self.spec.action_spaces[agent], observation["action_mask"], self.spec.agents[agent])
+
 
 def open_environment(address: str, arguments: Mapping[str, Any], teams: Sequence[str], max_steps: int) -> Environment:
     """Opens the environment at an address once and returns what it is."""
     env = open_env(address, arguments)
     try:
-        spec, limit = spec_of(env, address, teams), max_steps or own_limit(env) or LONGEST
-        seen, done = (tuple(map(ask, spec.agents)) for ask in (env.observation_space, env.action_space))
+        found = describe(env, address, teams, max_steps)
     finally:
         env.close()
     hashable = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in arguments.items())
-    return External(address, hashable, spec, limit, seen, done)
+    return External(address, hashable, *found)
 
 
 def setup_of(env: Any, **more: Any) -> EnvSetup:
     """Returns what worker processes need to open and step an external environment."""
-    return EnvSetup(env.address, dict(env.arguments), env.spec, env.max_steps, **more)
+    factory = by_value(load_factory(env.address), "env")
+    return EnvSetup(env.address, dict(env.arguments), env.spec, env.max_steps, env.has_masks, factory, **more)

@@ -1,39 +1,57 @@
-"""Processes that play: each holds some copies of an environment and the actors in NumPy, and answers with whole rollouts.
+"""Worker processes: each holds copies of an environment and the actors in NumPy, and answers requests for whole rollouts.
 
-A rollout is a function of its request (`RolloutRequest`: weights, random numbers, where each copy stands), so one whose process
-died or hung is simply asked for again, and a run that is taken up again asks for the one it was waiting for. Where a copy
-stands is the seed of its episode and the actions since: a new process plays them again.
+A rollout is a function of its request (weights, random numbers, the position of each copy), so a rollout whose process died or
+hung is requested again, and a resumed run requests the one it was waiting for. The position of a copy is the seed of its
+episode and the actions since: a new process plays them again.
+
+No wait is unbounded. A worker leads a process group of its own, which is killed as a whole; what it prints goes to a file of
+bounded size; requests and results travel over a socket that its own child processes do not inherit.
 """
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from counterpoint.core import numpy_policy
 from counterpoint.core.errors import UsageError
+from counterpoint.core.loading import WORKER, first_line
 from counterpoint.core.numpy_policy import Layer
 from counterpoint.core.spaces import Spec
-from counterpoint.external.adapters import EnvCopy, open_env
+from counterpoint.external.adapters import EnvCopy, load_factory, open_env
 
 TRIES = 3
-"""How often one rollout is asked for before the run gives up."""
+"""How often one request is sent before the run gives up."""
+START_SECONDS = 120.0
+"""The longest time that a process may take to start and to import the environment's module."""
+GRACE_SECONDS = 5.0
+"""How long workers may take to close their environments before they are killed."""
+LOG_BYTES = 1_000_000
+"""The largest size of a worker's log file; what it prints beyond that is dropped."""
 
 
 class EnvSetup(NamedTuple):
-    """What does not change while a run lasts."""
+    """What a worker needs to know once: it does not change during a run."""
 
     env: str
     """The environment's address."""
     arguments: dict[str, Any]
     spec: Spec
     max_steps: int
+    has_masks: bool = False
+    factory: bytes = b""
+    """The pickled factory, if it lives in a script or notebook that workers should not import."""
     length: int = 1
     """Steps per rollout."""
     rules: numpy_policy.Rules = numpy_policy.Rules()
@@ -43,61 +61,51 @@ class EnvSetup(NamedTuple):
         """Returns the actors with these weights."""
         return numpy_policy.make_team(layers, tuple(map(numpy_policy.space_of, self.spec.action_spaces)), self.rules)
 
+    def load_factory(self) -> Any:
+        """Returns the function or class that makes the environment."""
+        return pickle.loads(self.factory) if self.factory else load_factory(self.env)
+
+    def open(self, factory: Any = None, render: bool = False) -> EnvCopy | None:
+        """Opens a copy of the environment; with `render`, one that draws images, or None if it cannot."""
+        env = open_env(self.env, self.arguments, render, self.load_factory() if factory is None else factory)
+        return None if env is None else EnvCopy(env, self.spec, self.max_steps, self.has_masks, self.env)
+
 
 class EnvPosition(NamedTuple):
-    """Where one copy stands."""
+    """The position of one copy within its episode."""
 
     seed: np.ndarray
-    """[] of its episode."""
+    """[]: the seed of its episode."""
     length: np.ndarray
-    """[]: steps since."""
+    """[]: steps since the episode began."""
     actions: np.ndarray
-    """[max_steps, N, A]: what was done in them; the rest is zero."""
+    """[max_steps, N, A]: the actions of these steps; the rest is zero."""
     obs: np.ndarray
-    """[N, O]: what the agents see now, to notice an environment that does not repeat itself."""
+    """[N, O]: the current observations, to notice an environment that does not repeat itself."""
     alive: np.ndarray
-    """[N]: who is there."""
+    """[N]: which agents are present."""
     noise: np.ndarray
-    """[N, A]: what exploring remembers."""
+    """[N, A]: the carry of the exploration noise."""
     returns: np.ndarray
-    """[N]: reward since the episode began."""
+    """[N]: the sum of rewards since the episode began."""
 
 
 class RolloutRequest(NamedTuple):
-    """All that one rollout of some copies depends on."""
+    """Everything that one rollout of some copies depends on."""
 
     layers: tuple[Layer, ...]
     entropy: tuple[int, ...]
-    """From which all its random numbers come, together with a copy's own number."""
+    """The seed of all random numbers, together with a copy's own number."""
     step: int
-    """World steps of the run so far, for schedules."""
+    """Environment steps of the run so far, for schedules."""
     stride: int
     """How many of them one step of every copy makes."""
-    places: dict[int, EnvPosition]
-
-
-class EvalRequest(NamedTuple):
-    """Whole episodes to be played for a judgement, beside those of training."""
-
-    layers: tuple[Layer, ...]
-    episodes: int
-    seed: int
-    explore: bool = False
-    record: bool = False
-
-
-class EvalResult(NamedTuple):
-    """What an exam gave: one row per episode."""
-
-    returns: np.ndarray
-    """[E, N]"""
-    lengths: np.ndarray
-    frames: list[list[np.ndarray]] | None
-    """The images of each episode, if they were recorded."""
+    positions: dict[int, EnvPosition]
+    """By the number of the copy."""
 
 
 class RolloutResult(NamedTuple):
-    """A rollout of one copy: [T, …], and where it stands after it."""
+    """A rollout of one copy, [T, …] each, and its position afterwards."""
 
     obs: np.ndarray
     action: np.ndarray
@@ -107,29 +115,57 @@ class RolloutResult(NamedTuple):
     alive: np.ndarray
     done: np.ndarray
     returns: np.ndarray
-    """[T, N]: of the episode so far, where it ended."""
+    """[T, N]: the sum of rewards of the episode so far."""
     lengths: np.ndarray
-    place: EnvPosition
+    """[T]: the steps of the episode so far."""
+    legal: np.ndarray | None
+    """[T, N, A]: which action entries were legal; None without action masks."""
+    next_legal: np.ndarray | None
+    position: EnvPosition
     repeated: bool
-    """False if the copy could not be put where it stood, and began a new episode instead."""
+    """False if the copy could not be brought back to its position and began a new episode instead."""
+
+
+class EvalRequest(NamedTuple):
+    """Whole episodes to evaluate a policy on, independent of those of training."""
+
+    layers: tuple[Layer, ...]
+    episodes: int
+    seed: int
+    explore: bool = False
+    record: bool = False
+
+
+class EvalResult(NamedTuple):
+    """The evaluated episodes, one row each."""
+
+    returns: np.ndarray
+    """[E, N]"""
+    lengths: np.ndarray
+    frames: list[list[np.ndarray]] | None
+    """The images of each episode, if they were recorded."""
 
 
 class Failure(NamedTuple):
-    """What an environment raised."""
+    """An error that an environment raised in a worker."""
 
     kind: str
     text: str
     trace: str
 
 
-def new_position(setting: EnvSetup, seed: int) -> EnvPosition:
-    """A copy at the start of an episode (what it sees is not known yet)."""
-    shape = setting.spec.act_mask.shape
+READY = "ready"
+"""A worker's first message: it has started and imported the environment's module."""
+
+
+def new_position(setup: EnvSetup, seed: int) -> EnvPosition:
+    """Returns the position at the start of an episode; its observations are not known yet."""
+    shape = setup.spec.act_mask.shape
     return EnvPosition(
         seed=np.array(seed, np.int32),
         length=np.array(0, np.int32),
-        actions=np.zeros((setting.max_steps, *shape), np.float32),
-        obs=np.zeros(setting.spec.obs_mask.shape, np.float32),
+        actions=np.zeros((setup.max_steps, *shape), np.float32),
+        obs=np.zeros(setup.spec.obs_mask.shape, np.float32),
         alive=np.ones(shape[0], bool),
         noise=np.zeros(shape, np.float32),
         returns=np.zeros(shape[0], np.float32),
@@ -137,262 +173,400 @@ def new_position(setting: EnvSetup, seed: int) -> EnvPosition:
 
 
 class RolloutWorker:
-    """What a worker process does: plays rollouts of its copies."""
+    """Plays rollouts of some copies of an environment, in this process."""
 
-    def __init__(self, setting: EnvSetup) -> None:
-        self.setting = setting
+    def __init__(self, setup: EnvSetup, factory: Any = None) -> None:
+        self.setup, self._factory = setup, factory
         self._copies: dict[int, EnvCopy] = {}
-        self._stands: dict[int, tuple[int, int]] = {}
-        """Which episode (seed, length) each copy is really in."""
+        self._positions: dict[int, tuple[int, int]] = {}
+        """The episode (seed, length) that each copy is really in."""
 
-    def play(self, start: RolloutRequest) -> dict[int, RolloutResult]:
-        """A rollout of each copy, one after another: how copies share processes must not change a bit."""
-        team = self.setting.team(start.layers)
-        return {number: self._play(team, start, number, place) for number, place in start.places.items()}
+    def play(self, request: RolloutRequest) -> dict[int, RolloutResult]:
+        """Plays a rollout of each copy, one after another, so that how processes share copies does not change a bit."""
+        team = self.setup.team(request.layers)
+        return {number: self._play(team, request, number, position) for number, position in request.positions.items()}
 
-    def _play(self, team: numpy_policy.Team, start: RolloutRequest, number: int, place: EnvPosition) -> RolloutResult:
-        copy, repeated = self._put(number, place)
+    def _play(self, team: numpy_policy.Team, request: RolloutRequest, number: int, position: EnvPosition) -> RolloutResult:
+        copy, repeated = self._restore(number, position)
         if not repeated:
-            place = new_position(self.setting, int(place.seed))
-        rng = np.random.default_rng((*start.entropy, number))
-        shape = (self.setting.length, *place.noise.shape)
-        gumbel, shock = rng.gumbel(size=shape).astype(np.float32), rng.standard_normal(shape, np.float32)
-        seed, actions, returns = int(place.seed), place.actions.copy(), place.returns
-        carry = place.noise if self.setting.rules.noise == "ou" else None
+            position = new_position(self.setup, int(position.seed))
+        rng = np.random.default_rng((*request.entropy, number))
+        shape = (self.setup.length, *position.noise.shape)
+        gumbel, shock = rng.gumbel(size=shape).astype(np.float32), numpy_policy.shocks(team, rng, shape)
+        seed, actions, returns = int(position.seed), position.actions.copy(), position.returns
+        carry = position.noise if self.setup.rules.noise == "ou" else None
         rows: list[tuple[Any, ...]] = []
-        for t in range(self.setting.length):
-            obs, alive, at = copy.obs, copy.alive, copy.length
-            raw = numpy_policy.outputs(team, obs)
-            action, carry = numpy_policy.noisy(team, carry, raw, gumbel[t], shock[t], start.step + t * start.stride)
+        for t in range(self.setup.length):
+            obs, alive, legal, at = copy.obs, copy.alive, copy.legal, copy.length
+            raw, step = numpy_policy.outputs(team, obs), request.step + t * request.stride
+            action, carry = numpy_policy.noisy(team, carry, raw, gumbel[t], shock[t], step, legal)
             next_obs, reward, terminated, done = copy.step(action)
             actions[at], returns = action, returns + reward
-            rows.append((obs, action, reward, next_obs, terminated, alive, done, returns, copy.length))
+            rows.append((obs, action, reward, next_obs, terminated, alive, done, returns, copy.length, legal, copy.legal))
             if done:
                 seed, actions, returns = int(rng.integers(2**31)), np.zeros_like(actions), np.zeros_like(returns)
                 carry = None if carry is None else np.zeros_like(carry)
                 copy.reset(seed)
-        self._stands[number] = (seed, copy.length)
-        noise = place.noise if carry is None else carry
+        self._positions[number] = (seed, copy.length)
+        noise = position.noise if carry is None else carry
         after = EnvPosition(np.int32(seed), np.int32(copy.length), actions, copy.obs, copy.alive, noise, returns)  # pyright: ignore[reportArgumentType]
-        return RolloutResult(*(np.stack(column) for column in zip(*rows, strict=True)), place=after, repeated=repeated)
+        columns = [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+        return RolloutResult(*columns, position=after, repeated=repeated)  # pyright: ignore[reportArgumentType]
 
-    def _put(self, number: int, place: EnvPosition) -> tuple[EnvCopy, bool]:
-        """The copy where it should stand, playing its episode again if it is not there; False if that leads elsewhere."""
-        setting = self.setting
+    def _restore(self, number: int, position: EnvPosition) -> tuple[EnvCopy, bool]:
+        """Brings a copy to its position, playing its episode again if needed; returns False if that leads elsewhere."""
         if number not in self._copies:
-            self._copies[number] = EnvCopy(open_env(setting.env, setting.arguments), setting.spec, setting.max_steps)
-        copy, wanted = self._copies[number], (int(place.seed), int(place.length))
-        if self._stands.get(number) == wanted:
+            opened = self.setup.open(self._factory)
+            assert opened is not None
+            self._copies[number] = opened
+        copy, wanted = self._copies[number], (int(position.seed), int(position.length))
+        if self._positions.get(number) == wanted:
             return copy, True
-        self._stands.pop(number, None)
+        self._positions.pop(number, None)
         copy.reset(wanted[0])
-        for action in place.actions[: wanted[1]]:
+        for action in position.actions[: wanted[1]]:
             if copy.step(action)[3]:
                 break
-        if copy.length == wanted[1] and (wanted[1] == 0 or np.array_equal(copy.obs, place.obs)):
+        if copy.length == wanted[1] and (wanted[1] == 0 or np.array_equal(copy.obs, position.obs)):
             return copy, True
         copy.reset(wanted[0])
         return copy, False
 
     def close(self) -> None:
+        """Closes all copies."""
         for copy in self._copies.values():
             copy.env.close()
 
 
-def main() -> None:
-    """The life of a worker process: read a request, answer, until the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks; when it goes, so do we
-    connection = Connection(int(sys.argv[1]))
-    path, setting = connection.recv()
-    sys.path[:] = path
-    player = RolloutWorker(setting)
+class EvalWorker:
+    """Plays whole episodes, in this process, on an environment that stays open between requests."""
+
+    def __init__(self, setup: EnvSetup, factory: Any = None) -> None:
+        self.setup, self._factory = setup, factory
+        self._copies: dict[bool, EnvCopy | None] = {}
+        """By whether the copy draws; None if it cannot."""
+
+    def play(self, request: EvalRequest) -> EvalResult:
+        """Plays the requested episodes one after another."""
+        setup = self.setup
+        if request.record not in self._copies:
+            self._copies[request.record] = setup.open(self._factory, request.record)
+        copy = self._copies[request.record]
+        if copy is None:
+            return EvalResult(np.zeros((0, setup.spec.num_agents)), np.zeros(0, int), [])
+        team, rng = setup.team(request.layers), np.random.default_rng((request.seed, 0xE7A1))
+        played = [self._episode(copy, team, rng, request) for _ in range(request.episodes)]
+        returns, lengths, frames = zip(*played, strict=True)
+        return EvalResult(np.stack(returns), np.array(lengths), list(frames) if request.record else None)
+
+    def _episode(
+        self, copy: EnvCopy, team: numpy_policy.Team, rng: np.random.Generator, request: EvalRequest
+    ) -> tuple[np.ndarray, int, list[np.ndarray]]:
+        copy.reset(int(rng.integers(2**31)))
+        total, carry, done = np.zeros(self.setup.spec.num_agents, np.float32), numpy_policy.begin(team), False
+        frames = [_frame(copy.env)] if request.record else []
+        while not done:
+            if request.explore or team.rules.noise == "uniform":  # a random team has no greedy actions
+                action, carry = numpy_policy.explore(team, carry, copy.obs, rng, legal=copy.legal)
+            else:
+                action = numpy_policy.greedy(team, copy.obs, copy.legal)
+            _, reward, _, done = copy.step(action)
+            total += reward
+            frames += [_frame(copy.env)] if request.record else []
+        return total, copy.length, [frame for frame in frames if frame is not None]
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for copy in self._copies.values():
+            if copy is not None:
+                copy.env.close()
+
+
+def evaluate(setup: EnvSetup, request: EvalRequest) -> EvalResult:
+    """Plays whole episodes in this process, on an environment that is opened for them."""
+    worker = EvalWorker(setup)
     try:
-        while True:
-            request = connection.recv()
-            try:
-                answer: Any = player.play(request) if isinstance(request, RolloutRequest) else evaluate(setting, request)
-            except BaseException as error:
-                connection.send(Failure(type(error).__name__, str(error), traceback.format_exc()))
-                raise
-            connection.send(answer)
-    except (EOFError, OSError):
-        pass
+        return worker.play(request)
+    finally:
+        worker.close()
 
 
-class Lost(Exception):
+def _frame(env: Any) -> np.ndarray | None:
+    try:
+        frame = env.render()
+    except Exception:  # it lacks a display or a package: then there is no film
+        return None
+    return np.asarray(frame, np.uint8) if isinstance(frame, np.ndarray) and frame.ndim == 3 else None
+
+
+def main() -> None:
+    """Runs a worker process: reads requests and sends results until the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process; its end ends this one
+    number, parent = map(int, sys.argv[1:3])
+    connection = Connection(number)
+    os.set_inheritable(number, False)  # processes that the environment starts must not hold or write to it
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with suppress(EOFError, OSError):
+        path, setup = connection.recv()
+        sys.path[:] = path
+        with _reported(connection):
+            factory = setup.load_factory()
+            players = {RolloutRequest: RolloutWorker(setup, factory), EvalRequest: EvalWorker(setup, factory)}
+        connection.send(READY)
+        try:
+            while True:
+                request = connection.recv()
+                with _reported(connection):
+                    result = players[type(request)].play(request)
+                connection.send(result)
+        finally:
+            for player in players.values():
+                player.close()
+    if os.getppid() != parent:
+        _kill_group(os.getpid())
+
+
+@contextmanager
+def _reported(connection: Any) -> Iterator[None]:
+    """Sends an error of the block to the main process before it ends this one."""
+    try:
+        yield
+    except BaseException as error:
+        connection.send(Failure(type(error).__name__, str(error), traceback.format_exc()))
+        raise
+
+
+def _end_with(parent: int) -> None:
+    """Kills this process and its children once the main process is gone, even if the environment hangs."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    _kill_group(os.getpid())
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+class WorkerLost(Exception):
     """A worker could not answer; the text says why."""
 
 
 class Worker:
-    """One process, from outside."""
+    """One worker process, seen from the main process."""
 
-    def __init__(self, name: str, setting: EnvSetup) -> None:
-        self.name, self._setting = name, setting
+    def __init__(self, name: str, setup: EnvSetup, logs: Path | None = None) -> None:
+        self.name, self._setup = name, setup
+        self._log = logs / f"{name.replace(' ', '-')}.log" if logs else None
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
+        self._ready = False
+
+    def start(self) -> None:
+        """Starts the process, if there is none."""
+        if self._process is not None:
+            return
+        ours, theirs = Pipe()
+        code = "from counterpoint.external.workers import main; main()"
+        words = [sys.executable, "-c", code, str(theirs.fileno()), str(os.getpid())]
+        paths = [os.path.abspath(path) for path in sys.path]
+        settings = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WORKER: "1"}
+        self._process = subprocess.Popen(
+            words,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._log else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **settings},
+            start_new_session=True,  # a process group of its own, to be killed with all that the environment starts
+        )
+        theirs.close()
+        if self._log:
+            threading.Thread(target=_keep_output, args=(self._process.stdout, self._log), daemon=True).start()
+        self._connection, self._ready = ours, False
+        with suppress(OSError), self._limit(START_SECONDS):
+            ours.send((paths, self._setup))
 
     def ask(self, request: RolloutRequest | EvalRequest) -> None:
         """Sends a request, to a new process if there is none."""
-        try:
-            if self._connection is None:
-                self._connection = self._open()
+        self.start()
+        with suppress(OSError), self._limit(START_SECONDS):  # if the process is dead, `answer` says so
             self._connection.send(request)
-        except OSError:
-            pass  # it is dead: `answer` will say so
-
-    def _open(self) -> Any:
-        ours, theirs = Pipe()
-        words = [sys.executable, "-c", "from counterpoint.external.workers import main; main()", str(theirs.fileno())]
-        paths = [os.path.abspath(path) for path in sys.path]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(words, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment)
-        theirs.close()
-        ours.send((paths, self._setting))
-        return ours
 
     def answer(self, seconds: float) -> Any:
-        """What it played; `Lost` if it is dead, fails or needs longer than that. It is gone then, and `ask` starts another."""
-        process, connection = self._process, self._connection
-        if process is None or connection is None:
-            raise Lost("could not be started")
+        """Returns the result of the last request.
+
+        Raises `WorkerLost`, and ends the process, if it is dead, raises an error or takes longer than that; the time of
+        starting the process does not count. An error that is the user's to mend is raised as it is.
+        """
+        if self._process is None:
+            raise WorkerLost("could not be started")
         try:
-            if not connection.poll(seconds):
-                raise Lost(f"has not answered for {seconds:g} s")
-            result = connection.recv()
+            if not self._ready:
+                self._receive(START_SECONDS)
+                self._ready = True
+            return self._receive(seconds)
         except (EOFError, OSError):
-            with_code = process.wait(timeout=10) if process.poll() is None else process.returncode
-            raise Lost(f"died ({_how(with_code)})") from None
-        except Lost:
-            self.close()
+            raise WorkerLost(f"died ({_how(self._exit_code())})") from None
+        except (pickle.UnpicklingError, ValueError, AttributeError, ImportError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise WorkerLost(f"sent an unreadable result ({type(error).__name__}: {first_line(error)})") from None
+        except BaseException:
+            self.kill()
             raise
+
+    def _receive(self, seconds: float) -> Any:
+        if not self._connection.poll(seconds):
+            self.kill()
+            raise WorkerLost(f"has not answered for {seconds:g} s")
+        with self._limit(seconds):
+            result = self._connection.recv()
         if not isinstance(result, Failure):
             return result
-        kind, text, trace = result
-        self.close()
-        lost = Lost(f"met an error in the environment ({kind}: {text})")
-        lost.add_note(trace)
+        self.kill()
+        if result.kind == UsageError.__name__:
+            raise UsageError(result.text)
+        lost = WorkerLost(f"met an error in the environment ({result.kind}: {result.text})")
+        lost.add_note(result.trace)
         raise lost
 
-    def close(self) -> None:
-        """Ends the process, if there is one; another request starts another."""
+    @contextmanager
+    def _limit(self, seconds: float) -> Iterator[None]:
+        """Kills the process if the block takes longer, which ends a blocked read or write."""
+        process = self._process
+        timer = threading.Timer(seconds, lambda: process and _kill_group(process.pid))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _exit_code(self) -> int:
+        process = self._process
+        assert process is not None
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_SECONDS)
+        self.kill()
+        return process.returncode
+
+    def leave(self) -> None:
+        """Tells the process that it is no longer needed."""
         if self._connection is not None:
             self._connection.close()
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._process = self._connection = None
+
+    def kill(self, grace: float = 0.0) -> None:
+        """Ends the process and all that it started, after some time to close its environments."""
+        process, self._process = self._process, None
+        self.leave()
+        self._connection = None
+        if process is None:
+            return
+        if grace > 0:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=grace)
+        _kill_group(process.pid)
+        process.wait()
+
+
+def _keep_output(stream: Any, path: Path) -> None:
+    """Copies what a worker prints to a file until the file is full, and drops the rest."""
+    with stream:
+        while block := stream.read1(65536):
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("ab") as file:
+                    file.write(block[: max(0, LOG_BYTES - file.tell())])
 
 
 def _how(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-class Pool:
-    """Workers that share the copies among them; one rollout of all is on its way at a time."""
+class WorkerPool:
+    """Workers that share the copies among them. One rollout of all copies is in progress at a time."""
 
     def __init__(
-        self, setting: EnvSetup, num_copies: int, num_workers: int, seconds: float, say: Callable[[str], None]
+        self,
+        setup: EnvSetup,
+        num_copies: int,
+        num_workers: int,
+        seconds: float,
+        say: Callable[[str], None],
+        logs: Path | None = None,
     ) -> None:
-        self._setting, self._seconds, self._say = setting, seconds, say
+        self._setup, self._seconds, self._say = setup, seconds, say
         shares = np.array_split(np.arange(num_copies), min(num_workers, num_copies))
         self._shares: list[list[int]] = [list(map(int, share)) for share in shares]
-        self._workers = [Worker(f"worker {i}", setting) for i in range(len(shares))]
-        self._evaluator = Worker("the evaluater", setting)
-        self._asked: RolloutRequest | None = None
+        self.workers = [Worker(f"worker {i}", setup, logs) for i in range(len(shares))]
+        self._request: RolloutRequest | None = None
 
-    def ask(self, start: RolloutRequest) -> None:
+    def ask(self, request: RolloutRequest) -> None:
         """Lets all workers begin a rollout."""
-        self._asked = start
-        for worker, share in zip(self._workers, self._shares, strict=True):
-            worker.ask(_part(start, share))
+        self._request = request
+        for worker in self.workers:
+            worker.start()
+        for worker, share in zip(self.workers, self._shares, strict=True):
+            worker.ask(_part(request, share))
 
     def answer(self) -> list[RolloutResult]:
-        """The rollout that was asked for, one for each copy, whatever becomes of single processes."""
-        start = self._asked
-        if start is None:
-            raise RuntimeError("no rollout was asked for")
+        """Returns the requested rollout of each copy, whatever happens to single processes."""
+        request = self._request
+        if request is None:
+            raise RuntimeError("no rollout was requested")
         played: dict[int, RolloutResult] = {}
-        for worker, share in zip(self._workers, self._shares, strict=True):
-            played |= self._insist(worker, _part(start, share))
-        self._asked = None
+        for worker, share in zip(self.workers, self._shares, strict=True):
+            played |= insist(worker, _part(request, share), self._setup, self._seconds, self._say)
+        self._request = None
         if not all(copy.repeated for copy in played.values()):
-            self._say("the environment does not repeat itself when it is seeded anew: interrupted episodes begin again.")
+            self._say("the environment does not repeat itself under the same seed: interrupted episodes begin again.")
         return [played[number] for number in sorted(played)]
 
-    def evaluate(self, request: EvalRequest) -> EvalResult:
-        """Whole episodes, in a process of their own."""
-        self._evaluator.ask(request)
-        return self._insist(self._evaluator, request)
-
-    def _insist(self, worker: Worker, request: RolloutRequest | EvalRequest) -> Any:
-        """Its answer, from new processes if need be; the last try leaves the episodes in progress and begins others."""
-        seconds = self._seconds * (request.episodes if isinstance(request, EvalRequest) else 1)
-        for left in reversed(range(TRIES)):
-            try:
-                return worker.answer(seconds)
-            except Lost as lost:
-                copies = f", copies {', '.join(map(str, request.places))}" if isinstance(request, RolloutRequest) else ""
-                where = f"{worker.name} ({self._setting.env}{copies}) {lost}"
-                if left == 0:
-                    notes = "".join(f"\n{note}" for note in getattr(lost, "__notes__", ()))
-                    raise UsageError(
-                        f"{where}, {TRIES} times in a row: mend the environment, then resume from the last checkpoint.{notes}"
-                    ) from lost
-                self._say(f"{where}; a new process takes its place{' and begins new episodes' * (left == 1)}.")
-                request = _elsewhere(self._setting, request) if left == 1 else request
-                worker.close()
-                worker.ask(request)
-        raise AssertionError("unreachable")
-
     def close(self) -> None:
-        for worker in (*self._workers, self._evaluator):
-            worker.close()
+        """Ends the workers."""
+        end(self.workers)
 
 
-def _part(start: RolloutRequest, share: Sequence[int]) -> RolloutRequest:
-    return start._replace(places={number: start.places[number] for number in share})
+def end(workers: Sequence[Worker]) -> None:
+    """Ends workers together: all have the same time to close their environments."""
+    for worker in workers:
+        worker.leave()
+    deadline = time.monotonic() + GRACE_SECONDS
+    for worker in workers:
+        worker.kill(grace=max(0.0, deadline - time.monotonic()))
 
 
-def _elsewhere(setting: EnvSetup, request: RolloutRequest | EvalRequest) -> RolloutRequest | EvalRequest:
-    """The same request with other episodes."""
+def insist(
+    worker: Worker, request: RolloutRequest | EvalRequest, setup: EnvSetup, seconds: float, say: Callable[[str], None]
+) -> Any:
+    """Returns a worker's result, from new processes if need be; the last try abandons the episodes and begins others."""
+    seconds *= request.episodes if isinstance(request, EvalRequest) else 1
+    for left in reversed(range(TRIES)):
+        try:
+            return worker.answer(seconds)
+        except WorkerLost as lost:
+            copies = f", copies {', '.join(map(str, request.positions))}" if isinstance(request, RolloutRequest) else ""
+            where = f"{worker.name} ({setup.env}{copies}) {lost}"
+            if left == 0:
+                notes = "".join(f"\n{note}" for note in getattr(lost, "__notes__", ()))
+                raise UsageError(
+                    f"{where}, {TRIES} times in a row: fix the environment, then resume from the last checkpoint.{notes}"
+                ) from lost
+            say(f"{where}; a new process takes its place{' and begins new episodes' * (left == 1)}.")
+            request = _elsewhere(setup, request) if left == 1 else request
+            worker.kill()
+            worker.ask(request)
+    raise AssertionError("unreachable")
+
+
+def _part(request: RolloutRequest, share: Sequence[int]) -> RolloutRequest:
+    return request._replace(positions={number: request.positions[number] for number in share})
+
+
+def _elsewhere(setup: EnvSetup, request: RolloutRequest | EvalRequest) -> RolloutRequest | EvalRequest:
+    """Returns the same request with other episodes."""
     if isinstance(request, EvalRequest):
         return request._replace(seed=request.seed + 1)
-    seeds = {number: int(np.random.default_rng((*request.entropy, number, 1)).integers(2**31)) for number in request.places}
-    return request._replace(places={number: new_position(setting, seed) for number, seed in seeds.items()})
-
-
-def evaluate(setting: EnvSetup, request: EvalRequest) -> EvalResult:
-    """Whole episodes, in this process."""
-    team = setting.team(request.layers)
-    env = open_env(setting.env, setting.arguments, request.record)
-    if env is None:  # it cannot draw
-        return EvalResult(np.zeros((0, setting.spec.num_agents)), np.zeros(0, int), [])
-    copy, rng = EnvCopy(env, setting.spec, setting.max_steps), np.random.default_rng((request.seed, 0xE7A1))
-    returns, lengths, films = [], [], []
-    try:
-        for _ in range(request.episodes):
-            copy.reset(int(rng.integers(2**31)))
-            total, carry, done = np.zeros(setting.spec.num_agents, np.float32), numpy_policy.begin(team), False
-            film = [_frame(env)] if request.record else []
-            while not done:
-                if request.explore:
-                    action, carry = numpy_policy.explore(team, carry, copy.obs, rng)
-                else:
-                    action = numpy_policy.greedy(team, copy.obs)
-                _, reward, _, done = copy.step(action)
-                total += reward
-                film += [_frame(env)] if request.record else []
-            returns.append(total)
-            lengths.append(copy.length)
-            films.append([frame for frame in film if frame is not None])
-    finally:
-        env.close()
-    return EvalResult(np.stack(returns), np.array(lengths), films if request.record else None)
-
-
-def _frame(env: Any) -> np.ndarray | None:
-    try:
-        frame = env.render()
-    except Exception:  # a display it does not have, a package it misses: then there is no film
-        return None
-    return np.asarray(frame, np.uint8) if isinstance(frame, np.ndarray) and frame.ndim == 3 else None
+    seeds = {number: int(np.random.default_rng((*request.entropy, number, 1)).integers(2**31)) for number in request.positions}
+    return request._replace(positions={number: new_position(setup, seed) for number, seed in seeds.items()})

@@ -1,114 +1,238 @@
-"""Worlds that are not ours inside our loop: the environment in worker processes, memory and learning compiled here.
+"""The engine for external environments: worker processes step them, memory and learning are compiled in this process.
 
-While the learner updates, the workers already play the next rollout with the weights from before that update, so what an
-iteration learns from is one update older than in the compiled loop. What is on its way is a function of `ExternalStates`, which
-checkpoints hold.
+With a replay memory, the workers play the next rollout while the learner updates, so an iteration learns from data that are one
+update older than in the compiled loop. With a memory of the last rollout alone (on-policy learning), the learner waits for a
+rollout of its current policy. In both cases what the workers do is a function of `ExternalStates`, which checkpoints hold.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
 from counterpoint.algos.base import Agents
 from counterpoint.core import prng
-from counterpoint.core.numpy_policy import Layer
+from counterpoint.core.errors import UsageError
+from counterpoint.core.numpy_policy import Layer, Rules
 from counterpoint.core.types import Key, Transition
 from counterpoint.external.environment import setup_of
-from counterpoint.external.workers import EnvPosition, EvalRequest, Pool, RolloutRequest, new_position
+from counterpoint.external.workers import (
+    EnvPosition,
+    EnvSetup,
+    EvalRequest,
+    EvalResult,
+    RolloutRequest,
+    Worker,
+    WorkerPool,
+    end,
+    insist,
+    new_position,
+)
 from counterpoint.training.evaluate import Episodes, numpy_actors
-from counterpoint.training.loop import Engine, Program, compiled_absorb, compiled_pieces, stepped
+from counterpoint.training.loop import Absorb, Engine, Loop, Program, compiled_absorb, compiled_pieces, stepped
 from counterpoint.training.rollout import Finished
 
 
 class ExternalStates(NamedTuple):
-    """The rollout that is on its way: all that it depends on."""
+    """The environments, and with a replay memory the rollout in progress: everything that it depends on."""
 
-    places: EnvPosition
-    """[E, …] each copy's."""
+    positions: EnvPosition
+    """[E, …]: the position of each copy before the rollout."""
     layers: tuple[Layer, ...]
     entropy: Int[Array, " W"]
     step: Int[Array, ""]
     serial: Int[Array, ""]
-    """Its number; before the first it is 0 and nothing is on its way."""
+    """The rollout's number; 0 before the first, when none is in progress."""
+
+
+def check_external(program: Program) -> None:
+    """Refuses an algorithm whose policy or whose memory needs more than worker processes without JAX can provide."""
+    _empty_actors(program)
+    env, algo = program.env, program.algo
+
+    def act(key: Key) -> Any:
+        obs, legal = jnp.zeros((1, *env.spec.obs_mask.shape)), jnp.ones((1, *env.spec.act_mask.shape), bool)
+        carry = jax.tree.map(lambda leaf: leaf[None], algo.begin(key))
+        return algo.act(algo.policy(algo.init(key)), carry, obs, key, jnp.int32(0), legal if env.has_masks else None)[2]
+
+    recorded = jax.tree.leaves(jax.eval_shape(act, prng.key(0)))
+    carried = [] if _plays_ahead(program) else jax.tree.leaves(_carry_shapes(program))
+    if recorded or carried:
+        raise UsageError(
+            f"--env {env.name} is stepped by worker processes without JAX, which cannot record what this algorithm's acting"
+            " leaves for learning: choose another --algorithm or a compiled environment."
+        )
+
+
+def _empty_actors(program: Program) -> tuple[tuple[Layer, ...], Rules]:
+    """Returns layers of zeros in the shapes of the program's actors, and their rules."""
+    shapes = jax.eval_shape(lambda key: program.algo.policy(program.algo.init(key)), prng.key(0))
+    empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    return numpy_actors(program.env, program.actors, empty)
+
+
+def _carry_shapes(program: Program) -> Any:
+    return jax.eval_shape(program.algo.begin, prng.key(0))
+
+
+def _plays_ahead(program: Program) -> bool:
+    """Returns whether workers may play while the learner updates: only a memory that outlives the rollout allows it."""
+    return program.memory.rows is not None
+
+
+@contextmanager
+def external_engine(
+    program: Program, num_workers: int, seconds: float, say: Callable[[str], None], logs: Path | None = None
+) -> Iterator[Engine]:
+    """Yields the engine of a program whose environment is external, with its worker processes until the end of the block.
+
+    Each of several seeds has workers of its own; all share one evaluation worker. `logs` is the folder for what they print.
+    """
+    single = program._replace(num_seeds=1)
+    empty, rules = _empty_actors(single)
+    setup = setup_of(program.env, length=program.schedule.rollout_length, rules=rules)
+    evaluator = Worker("evaluation worker", setup, logs)
+    hosts = []
+    for seed in range(program.num_seeds):
+        folder = logs / f"seed{seed}" if logs and program.num_seeds > 1 else logs
+        hosts.append(
+            Host(single, setup, empty, WorkerPool(setup, program.schedule.num_envs, num_workers, seconds, say, folder))
+        )
+    absorb = compiled_absorb(single)
+    engines = [host.engine(absorb) for host in hosts]
+
+    def evaluate(policies: Any, keys: Key, episodes: int) -> Episodes:
+        """Plays greedy episodes of each seed in the evaluation worker."""
+        results: list[EvalResult] = []
+        for seed in range(program.num_seeds):
+            layers = hosts[seed].layers(jax.tree.map(lambda leaf: leaf[seed], policies))  # noqa: B023 — used at once
+            request = EvalRequest(layers, episodes, seed=_words(keys[seed])[0])
+            evaluator.ask(request)
+            results.append(insist(evaluator, request, setup, seconds, say))
+        returns, lengths = (np.stack([getattr(result, name) for result in results]) for name in ("returns", "lengths"))
+        return Episodes(returns=returns, length=lengths, metrics={})  # pyright: ignore[reportArgumentType]
+
+    try:
+        yield (engines[0] if program.num_seeds == 1 else _in_turn(program, engines))._replace(evaluate=evaluate)
+    finally:
+        end([evaluator, *(worker for host in hosts for worker in host.workers)])
+
+
+def _in_turn(program: Program, engines: list[Engine]) -> Engine:
+    """Returns the engine that advances several seeds one after another, each as it would advance alone."""
+    schedule = program.schedule
+
+    def begin(keys: Key) -> Loop:
+        loops = [engine.begin(keys[seed : seed + 1]) for seed, engine in enumerate(engines)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *loops)
+
+    def advance(loop: Loop, learn: bool, limit: int, fresh: bool) -> Loop:
+        for seed, engine in enumerate(engines):
+            episodes, step, reported = (int(count[seed]) for count in (loop.episodes, loop.step, loop.window.finished.episodes))
+            if episodes >= schedule.num_episodes or (reported >= schedule.report_every and not fresh):
+                continue  # it waits for the others; the window of a finished seed stays for the last reports
+            own = engine.advance(_take(loop, seed), step >= schedule.warmup, limit, fresh)
+            loop = _put(loop, own, seed)
+        return loop
+
+    return Engine(begin=begin, advance=advance, evaluate=engines[0].evaluate)
+
+
+@partial(jax.jit, static_argnums=1)
+def _take(loop: Loop, seed: int) -> Loop:
+    return jax.tree.map(lambda leaf: leaf[seed : seed + 1], loop)
+
+
+@partial(jax.jit, static_argnums=2, donate_argnums=0)
+def _put(loop: Loop, own: Loop, seed: int) -> Loop:
+    return jax.tree.map(lambda all_seeds, leaf: all_seeds.at[seed : seed + 1].set(leaf), loop, own)
 
 
 class Host:
-    """The pieces of a program that leave the process, and the workers behind them."""
+    """The parts of one seed's loop that leave the process."""
 
-    def __init__(self, program: Program, workers: int, seconds: float, say: Callable[[str], None]) -> None:
-        schedule = program.schedule
-        self._program = program
-        shapes = jax.eval_shape(lambda key: program.algo.policy(program.algo.init(key)), prng.key(0))
-        empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-        self._empty, rules = numpy_actors(program.env, program.actors, empty)
-        self._setting = setup_of(program.env, length=schedule.rollout_length, rules=rules)
-        self._pool = Pool(self._setting, schedule.num_envs, workers, seconds, say)
+    def __init__(self, program: Program, setup: EnvSetup, empty: tuple[Layer, ...], pool: WorkerPool) -> None:
+        self._program, self._setup, self._empty, self._pool = program, setup, empty, pool
+        self._ahead = _plays_ahead(program)
+        shapes = _carry_shapes(program)
+        self._carry = None if jax.tree.leaves(shapes) else shapes
+        """The carry that transitions record: the empty one, or none at all, because a replay memory does not store it."""
         self._asked = 0
 
-    def engine(self) -> Engine:
-        """The stepped loop with our pieces in it."""
+    @property
+    def workers(self) -> list[Worker]:
+        return self._pool.workers
+
+    def engine(self, absorb: Absorb) -> Engine:
+        """Returns the stepped loop with our parts in it."""
         parts = compiled_pieces(self._program)._replace(start=self._start, rollout=self._rollout)
-        return stepped(self._program, parts, compiled_absorb(self._program))._replace(evaluate=self._evaluate)
+        return stepped(self._program, parts, absorb)
 
-    def close(self) -> None:
-        """Ends the workers."""
-        self._pool.close()
-
-    def _layers(self, policy: Any) -> tuple[Layer, ...]:
+    def layers(self, policy: Any) -> tuple[Layer, ...]:
+        """Returns a policy's actors as NumPy layers."""
         return numpy_actors(self._program.env, self._program.actors, policy)[0]
 
     def _start(self, key: Key) -> ExternalStates:
         entropy = _words(key)
         seeds = np.random.default_rng(entropy).integers(2**31, size=self._program.schedule.num_envs)
-        return self._states([new_position(self._setting, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
+        return self._states([new_position(self._setup, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
 
     def _states(
-        self, places: list[EnvPosition], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int
+        self, positions: list[EnvPosition], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int
     ) -> ExternalStates:
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *places)
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
         return ExternalStates(stacked, layers, np.asarray(entropy, np.uint32), np.int32(step), np.int32(serial))  # pyright: ignore[reportArgumentType]
 
-    def _ask(self, worlds: ExternalStates) -> None:
-        """Lets the workers begin the rollout that these worlds are waiting for, unless they are at it already."""
-        serial = int(worlds.serial)
+    def _ask(self, states: ExternalStates) -> None:
+        """Lets the workers begin the rollout that these states describe, unless they play it already."""
+        serial = int(states.serial)
         if self._asked == serial:
             return
-        places, layers, entropy, step = jax.device_get((worlds.places, worlds.layers, worlds.entropy, worlds.step))
-        each = [jax.tree.map(lambda leaf: leaf[e], places) for e in range(self._program.schedule.num_envs)]  # noqa: B023
+        positions, layers, entropy, step = jax.device_get((states.positions, states.layers, states.entropy, states.step))
+        each = [jax.tree.map(lambda leaf: leaf[e], positions) for e in range(self._program.schedule.num_envs)]  # noqa: B023
         self._send(each, layers, [int(word) for word in entropy], int(step), serial)
 
-    def _send(self, places: list[EnvPosition], layers: tuple[Layer, ...], entropy: list[int], step: int, serial: int) -> None:
-        self._pool.ask(RolloutRequest(layers, (*entropy, serial), step, len(places), dict(enumerate(places))))
+    def _send(self, positions: list[EnvPosition], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int) -> None:
+        self._pool.ask(RolloutRequest(layers, (*entropy, serial), step, len(positions), dict(enumerate(positions))))
         self._asked = serial
 
     def _rollout(
-        self, agents: Agents, worlds: ExternalStates, key: Key, step: Int[Array, ""]
+        self, agents: Agents, states: ExternalStates, key: Key, step: Int[Array, ""]
     ) -> tuple[ExternalStates, Transition, Finished]:
-        """Takes the rollout that is on its way, and sends the workers on the next one."""
-        layers = self._layers(self._program.algo.policy(agents))
-        if int(worlds.serial) == 0:
-            worlds = worlds._replace(layers=layers, serial=np.int32(1))  # pyright: ignore[reportArgumentType]
-        self._ask(worlds)
+        """Returns a rollout: the one in progress, after which the workers begin the next, or one of the current policy."""
+        layers, schedule = self.layers(self._program.algo.policy(agents)), self._program.schedule
+        serial = int(states.serial)
+        if serial == 0 or not self._ahead:
+            serial += 1
+            words = states.entropy if self._ahead else np.asarray(_words(key), np.uint32)
+            states = states._replace(layers=layers, entropy=words, step=step, serial=np.int32(serial))  # pyright: ignore[reportArgumentType]
+        self._ask(states)
         played = self._pool.answer()
-        schedule = self._program.schedule
-        ahead = int(step) + schedule.num_envs * schedule.rollout_length
-        next_one = [copy.place for copy in played], layers, _words(key), ahead, int(worlds.serial) + 1
-        self._send(*next_one)  # before anything else: the workers are idle
-        after = self._states(*next_one)
-        columns = jax.tree.map(lambda *copies: np.stack(copies, axis=1), *(copy[:9] for copy in played))
-        obs, action, reward, next_obs, terminated, alive, done, returns, lengths = columns
-        steps = Transition(obs, action, reward, next_obs, terminated, alive, done)
+        positions = [copy.position for copy in played]
+        if self._ahead:
+            later = int(step) + schedule.num_envs * schedule.rollout_length
+            following = positions, layers, _words(key), later, serial + 1
+            self._send(*following)  # before anything else: the workers are idle
+            after = self._states(*following)
+        else:
+            after = self._states(positions, self._empty, np.zeros_like(states.entropy), 0, serial)
+        columns = [_side_by_side(column) for column in zip(*(copy[:11] for copy in played), strict=True)]
+        obs, action, reward, next_obs, terminated, alive, done, returns, lengths, legal, next_legal = columns
+        masks = {"legal": legal, "next_legal": next_legal}
+        steps = Transition(obs, action, reward, next_obs, terminated, alive, done, carry=self._carry, **masks)
         ended = np.int32(done.sum()), returns[done].sum(axis=0, dtype=np.float32), np.float32(lengths[done].sum())
         return after, steps, Finished(*ended)  # pyright: ignore[reportArgumentType]
 
-    def _evaluate(self, policies: Any, keys: Key, episodes: int) -> Episodes:
-        """Greedy episodes in a process of their own; one seed."""
-        layers = self._layers(jax.tree.map(lambda leaf: leaf[0], policies))
-        result = self._pool.evaluate(EvalRequest(layers, episodes, seed=int(_words(keys[0])[0])))
-        return Episodes(returns=result.returns[None], length=result.lengths[None], metrics={})  # pyright: ignore[reportArgumentType]
+
+def _side_by_side(arrays: tuple[Any, ...]) -> Any:
+    """Returns the arrays [T, …] of all copies as one [T, E, …]; None without action masks."""
+    return None if arrays[0] is None else np.stack(arrays, axis=1)
 
 
 def _words(key: Key) -> list[int]:

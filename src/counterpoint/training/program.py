@@ -17,8 +17,10 @@ from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
+from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
 from counterpoint.training.replay import Memory, example, on_policy, prioritised, row_size, uniform
+from counterpoint.training.size import check_size
 
 
 class Prepared(NamedTuple):
@@ -54,7 +56,10 @@ def prepare(config: Config) -> Prepared:
     env = config.world.build()
     config.check(env)
     config = _resolve(config, env)
-    return Prepared(config, build(config, env))
+    program = build(config, env)
+    if env.compiled is None:
+        check_external(program)
+    return Prepared(config, program)
 
 
 def _resolve(config: Config, env: Environment) -> Config:
@@ -89,6 +94,7 @@ def build(config: Config, env: Environment) -> Program:
     t = config.training
     split = t.devices if t.num_seeds == 1 else 1
     algo = algorithm_of(config, env, axis=DEVICES if split > 1 else None)
+    check_size(env, algo, t.num_seeds)
     schedule = Schedule(
         num_envs=t.num_envs,
         rollout_length=t.update_every // t.num_envs,

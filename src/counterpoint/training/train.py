@@ -19,6 +19,7 @@ from counterpoint import presets, runs
 from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
+from counterpoint.core.loading import refuse_nested
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver
 from counterpoint.runs.tables import write_whole
@@ -68,6 +69,7 @@ class Clock(NamedTuple):
 
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
     """Trains a new run to its end; settings are named as on the command line: train(scenario="simple")."""
+    refuse_nested("counterpoint.train")
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     prepared = prepare(configs.override(config, **{name: value for name, value in settings.items() if name != "preset"}))
@@ -81,6 +83,7 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
 
 def resume(run: str | Path | Run, progress: Progress | None = None, num_episodes: int = 0) -> Run:
     """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all."""
+    refuse_nested("counterpoint.resume")
     run, progress = run if isinstance(run, Run) else runs.open_run(run), progress or Progress()
     config = configs.from_dict(run.config)
     planned = config.training.num_episodes
@@ -171,7 +174,8 @@ def _until_done(
         limit = _next_limit(limit, (int(loop.step[0]) - before) // config.training.update_every, spent)
         done = int(loop.episodes.min())
         finished = done >= config.training.num_episodes
-        if int(loop.window.finished.episodes.min()) >= program.schedule.report_every or finished:
+        reached = np.asarray(loop.window.finished.episodes) >= program.schedule.report_every
+        if (reached | (np.asarray(loop.episodes) >= config.training.num_episodes)).all():  # seeds may differ in length
             for row in report.rows(config, program, engine, loop, clock.seconds):
                 run.append_metrics(row)
                 progress.report(row)

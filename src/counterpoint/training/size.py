@@ -1,0 +1,29 @@
+"""Refuses networks that this machine's memory cannot hold, before anything is allocated."""
+
+import math
+import os
+
+import jax
+
+from counterpoint.algos.base import Algorithm
+from counterpoint.core import prng
+from counterpoint.core.errors import UsageError
+from counterpoint.core.types import Environment
+
+
+def check_size(env: Environment, algo: Algorithm, num_seeds: int) -> None:
+    """Refuses agents whose state, beside the copy that an update makes, needs most of the machine's memory."""
+    spec = env.spec
+    n, memory = spec.num_agents, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size = 4 * n * n * spec.obs_size  # the tables that say which critic sees what, which exist even before the networks
+    if size < 0.1 * memory:
+        leaves = jax.tree.leaves(jax.eval_shape(algo.init, prng.key(0)))
+        size = 2 * num_seeds * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+        if size < 0.8 * memory:
+            return
+    widest = spec.agents[spec.obs_sizes.index(spec.obs_size)]
+    raise UsageError(
+        f"the networks of {n} agents for observations of up to {spec.obs_size} numbers ({widest} in {env.name}) need at least"
+        f" {size / 2**30:.1f} GiB, and this machine has {memory / 2**30:.1f}: make the observations smaller, for instance by a"
+        " wrapper that scales images down, or choose fewer --num-units."
+    )
