@@ -93,7 +93,7 @@ def test_exploration_follows_its_schedule_within_a_rollout() -> None:
     """A floor of 1 makes every choice uniform; once it has fallen to 0, large outputs decide."""
     rules = numpy_policy.Rules(world_action="one-hot", floor_start=1.0, floor_end=0.0, floor_steps=1000)
     chosen = setup(f"{games.__file__}:Match", length=200, rules=rules)
-    sure = tuple(layer._replace(weight=layer.weight * 0, bias=layer.bias + [0, 50]) for layer in layers(chosen)[1:])
+    sure = tuple(layer._replace(weight=layer.weight * 0, bias=layer.bias + np.array([0, 50])) for layer in layers(chosen)[1:])
     sure = (numpy_policy.Layer(np.zeros((2, 2, 2), np.float32), np.array(sure[0].bias, np.float32)),)
     request = request_of(chosen, copies=1)._replace(layers=sure, stride=10)
     chances = RolloutWorker(chosen).play(request)[0].action[..., 1].mean(axis=1)

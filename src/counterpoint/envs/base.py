@@ -27,6 +27,8 @@ class World:
     Everything else is derived: the sizes of observations from `observe` (from `reset` if there is none), masks from `legal`.
     """
 
+    max_steps: int
+
     @property
     def name(self) -> str:
         """The name of the environment: that of its class, unless the class says otherwise."""
@@ -66,7 +68,7 @@ class World:
         return None
 
     @property
-    def compiled(self) -> "World":
+    def compiled(self) -> Any:
         return self
 
     def encode(self, agent: int, observation: Any) -> np.ndarray:

@@ -245,7 +245,7 @@ def _episodes(world: Any, spec: Spec, played: dict[str, Any]) -> Iterator[str]:
                         yield f"legal leaves {names[i]} no legal action in head {h}: at least one must be True at every step."
 
 
-def _restarts(step: Step, over: np.ndarray, counters: list[np.ndarray], episode: int) -> bool:
+def _restarts(step: Step, over: Any, counters: list[np.ndarray], episode: int) -> bool:
     """Whether an episode goes on after time was up, or a counter that has risen at every step falls back at its end."""
     if not over[episode].any():
         return False
@@ -256,7 +256,7 @@ def _restarts(step: Step, over: np.ndarray, counters: list[np.ndarray], episode:
     return any(len(clock) > 2 and (np.diff(clock[:-1]) == 1).all() and clock[-1] < clock[-2] for clock in clocks)
 
 
-def _agent(names: tuple[str, ...], wrong: np.ndarray) -> str:
+def _agent(names: tuple[str, ...], wrong: Any) -> str:
     """The first agent for which something is wrong, wrong[…, N]."""
     return names[int(np.argmax(wrong.reshape(-1, len(names)).any(0)))]
 

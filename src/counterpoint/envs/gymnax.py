@@ -7,6 +7,7 @@ as an end of the game; here its own clock is switched off, and the time limit tr
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -91,7 +92,7 @@ def make(env_id: str, **arguments: Any) -> Gymnax:
 
 def _open(env_id: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
     try:
-        import gymnax
+        gymnax: Any = import_module("gymnax")
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--env gymnax:{env_id} needs {error.name}, which is not installed: pip install 'counterpoint[gymnax]'."

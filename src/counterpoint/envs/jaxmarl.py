@@ -9,6 +9,7 @@ import dataclasses
 import io
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -122,8 +123,7 @@ def make(env_id: str, **arguments: Any) -> JaxMARL:
 def _open(env_id: str, arguments: dict[str, Any]) -> Any:
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it greets when its list is first read
-            import jaxmarl
-
+            jaxmarl: Any = import_module("jaxmarl")
             known = jaxmarl.registered_envs
     except ModuleNotFoundError as error:
         raise UsageError(

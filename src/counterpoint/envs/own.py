@@ -61,7 +61,7 @@ def makes_world(thing: Any) -> bool:
     return isinstance(returned, type) and is_world(returned)
 
 
-def as_world(thing: Any, teams: Sequence[str] = (), max_steps: int = 0) -> World:
+def as_world(thing: Any, teams: Sequence[str] = (), max_steps: int = 0) -> Any:
     """Returns a compiled environment, or a class without required arguments, as a `World`.
 
     `teams` replaces the team of each agent; `max_steps` replaces the world's own limit, or sets one.
@@ -82,7 +82,7 @@ def as_world(thing: Any, teams: Sequence[str] = (), max_steps: int = 0) -> World
 def not_frozen(world: Any) -> str:
     """Returns what is wrong if a world can change or cannot be hashed; empty if nothing is."""
     kind = type(world).__name__
-    if not dataclasses.is_dataclass(world) or not type(world).__dataclass_params__.frozen:
+    if not dataclasses.is_dataclass(world) or not vars(type(world))["__dataclass_params__"].frozen:
         return f"{kind} can change after it is made: write @dataclass(frozen=True) above the class."
     for field in dataclasses.fields(world):
         value = getattr(world, field.name)

@@ -10,7 +10,6 @@ from typing import Any
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import first_line, load_object
 from counterpoint.core.types import Environment
-from counterpoint.envs.base import World
 from counterpoint.envs.own import as_world, makes_world
 from counterpoint.envs.registry import construct
 from counterpoint.external import environment
@@ -39,8 +38,7 @@ def _made(thing: Any, address: str, arguments: dict[str, Any]) -> Any:
             return construct(thing, name, arguments)
         if isinstance(thing, partial) or not dataclasses.is_dataclass(thing):
             return thing(**arguments)
-        construct(type(thing), name, {**_fields(thing), **arguments})  # for its sentence
-        return dataclasses.replace(thing, **arguments)
+        return construct(type(thing), name, {**_fields(thing), **arguments})
     except UsageError:
         raise
     except Exception as error:
@@ -54,7 +52,7 @@ def _fields(world: Any) -> dict[str, Any]:
     return {field.name: getattr(world, field.name) for field in dataclasses.fields(world) if field.init}
 
 
-def _limited(made: Any, rules: Sequence[str], max_steps: int) -> World:
+def _limited(made: Any, rules: Sequence[str], max_steps: int) -> Any:
     """Returns a compiled world with the teams and the time limit that the user gives."""
     world = as_world(made, max_steps=max_steps)
     if not rules:

@@ -18,7 +18,7 @@ import numpy as np
 
 from counterpoint.algos import coma
 from counterpoint.core import prng
-from counterpoint.core.actions import Heads, gumbel, head_sum, heads_of, masked, sampled, softmax
+from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ops import linear
 from counterpoint.core.spaces import Discrete, Spec
@@ -116,8 +116,8 @@ class ComaTrainer:
         heads, c = heads_of(self.spec), self.config
         logits, carry = coma.policy(c, self.spec, agents.actor, carry, obs)
         epsilon = linear(c.epsilon_start, c.epsilon_end, c.epsilon_steps, step)
-        pi = _probabilities(heads, logits, jnp.broadcast_to(epsilon, logits.shape[:-1]), legal)
-        return sampled(heads, masked(jnp.log(jnp.maximum(pi, 1e-8)), legal), gumbel(key, pi.shape)), pi, carry
+        pi = coma.probabilities(heads, logits, jnp.broadcast_to(epsilon, logits.shape[:-1]), legal)
+        return coma.draw(heads, pi, legal, key), pi, carry
 
     def get_actions(self, observations: Sequence[Any], greedy: bool = False, legal: Sequence[Any] | None = None) -> list[int]:
         """Returns each agent's action: drawn from its policy, and `experience` must follow; or the likeliest, without it.
@@ -254,12 +254,3 @@ class ComaTrainer:
 
 def _folder(save_dir: str | Path, scenario: str) -> Path:
     return Path(save_dir).expanduser() / scenario / "team"
-
-
-def _probabilities(heads: Heads, logits: jax.Array, epsilon: jax.Array, legal: jax.Array | None) -> jax.Array:
-    """Returns π: the softmax over legal actions, mixed with a share ε of uniform choice among them."""
-    if legal is None:
-        return coma.probabilities(heads, logits, epsilon)
-    soft, allowed = softmax(heads, masked(logits, legal)), jnp.asarray(legal, logits.dtype)
-    share = jnp.broadcast_to(epsilon[..., None], soft.shape)
-    return (1 - share) * soft + share * allowed / jnp.maximum(head_sum(heads, allowed), 1.0)
