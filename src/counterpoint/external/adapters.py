@@ -289,7 +289,7 @@ def _refuse_vector_rewards(env: Any, spec: Spec, address: str) -> None:
         size = 1
         for layer in (env, inner, getattr(inner, "unwrapped", None)):
             with contextlib.suppress(Exception):
-                declared = layer.reward_space  # pyright: ignore[reportOptionalMemberAccess]
+                declared: Any = layer.reward_space  # pyright: ignore[reportOptionalMemberAccess]
                 size = max(size, int(np.prod((declared(agent) if callable(declared) else declared).shape)))
         if size > 1:
             raise UsageError(_vector_reward(address, agent, size))
