@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import fake_unity
 from counterpoint.core.errors import UsageError
-from counterpoint.external import unity
+from counterpoint.external import adapters, unity
 
 with warnings.catch_warnings():  # PettingZoo's tests import one of its own games in a way it has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -280,20 +280,19 @@ def test_pettingzoos_own_test(kind: str, monkeypatch: pytest.MonkeyPatch, capsys
     assert "Passed Parallel API test" in capsys.readouterr().out
 
 
-def test_a_build_is_a_world_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_is_an_external_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `--env` sees it: three rackets in episodes of five steps, of which one ends by time."""
-    foreign = pytest.importorskip("counterpoint.external.adapters")
     for name, module in fake_unity.fake_mlagents().items():
         monkeypatch.setitem(sys.modules, name, module)
     address = f"{fake_unity.__file__}:endless_build"
-    env = foreign.open_env(address, {})
-    facts = foreign.facts_of(env, address)
-    assert (facts.agents, facts.obs_sizes, [space.size for space in facts.spaces]) == (
+    env = adapters.open_env(address, {})
+    spec = adapters.spec_of(env, address, ())
+    assert (spec.agents, spec.obs_sizes, [space.size for space in spec.action_spaces]) == (
         ("Ball_0", "Ball_1", "Ball_2"),
         (2,) * 3,
         [2] * 3,
     )
-    copy = foreign.Copy(env, facts, 100)
+    copy = adapters.EnvCopy(env, spec, 100)
     copy.reset(seed=0)
     steps = [copy.step(np.full((3, 2), 0.5, np.float32)) for _ in range(5)]
     assert [done for *_, done in steps] == [False] * 4 + [True]

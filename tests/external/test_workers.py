@@ -93,8 +93,7 @@ def test_exploration_follows_its_schedule_within_a_rollout() -> None:
     """A floor of 1 makes every choice uniform; once it has fallen to 0, large outputs decide."""
     rules = numpy_policy.Rules(world_action="one-hot", floor_start=1.0, floor_end=0.0, floor_steps=1000)
     chosen = setup(f"{games.__file__}:Match", length=200, rules=rules)
-    sure = tuple(layer._replace(weight=layer.weight * 0, bias=layer.bias + np.array([0, 50])) for layer in layers(chosen)[1:])
-    sure = (numpy_policy.Layer(np.zeros((2, 2, 2), np.float32), np.array(sure[0].bias, np.float32)),)
+    sure = (numpy_policy.Layer(np.zeros((2, 2, 2), np.float32), np.array([[[0, 50]]] * 2, np.float32)),)
     request = request_of(chosen, copies=1)._replace(layers=sure, stride=10)
     chances = RolloutWorker(chosen).play(request)[0].action[..., 1].mean(axis=1)
     assert 0.35 < chances[:10].mean() < 0.75
@@ -190,7 +189,7 @@ def test_workers_are_killed_when_the_main_process_is(tmp_path: Path) -> None:
     child = tmp_path / "child"
     code = (
         "import sys, time; sys.path[:] = sys.argv[2:]; import test_workers as t;"
-        "chosen = t.setup(trouble='fork:' + sys.argv[1]); t.Worker('worker 0', chosen).ask(t.request_of(chosen, copies=1));"
+        "chosen = t.setup(trouble='fork:' + sys.argv[1]); w = t.Worker('worker 0', chosen); w.ask(t.request_of(chosen));"
         "time.sleep(1000)"
     )
     main = subprocess.Popen([sys.executable, "-c", code, str(child), str(Path(__file__).parent), *sys.path])

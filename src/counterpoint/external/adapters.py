@@ -289,8 +289,9 @@ def _refuse_vector_rewards(env: Any, spec: Spec, address: str) -> None:
         size = 1
         for layer in (env, inner, getattr(inner, "unwrapped", None)):
             with contextlib.suppress(Exception):
-                declared: Any = getattr(layer, "reward_space")  # noqa: B009
-                size = max(size, int(np.prod((declared(agent) if callable(declared) else declared).shape)))
+                declared: Any = layer.reward_space  # pyright: ignore[reportOptionalMemberAccess]
+                space: Any = declared(agent) if callable(declared) else declared
+                size = max(size, int(np.prod(space.shape)))
         if size > 1:
             raise UsageError(_vector_reward(address, agent, size))
 

@@ -154,7 +154,8 @@ def _record(env: Any) -> list[Any]:
     spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
     for i, space in enumerate(spaces.values()):
         space.seed(i)
-    record, finished = [dict(seen)], set()
+    record: list[Any] = [dict(seen)]
+    finished: set[str] = set()
     for _ in range(STEPS):
         if not env.agents:
             break
