@@ -28,9 +28,6 @@ def start(name: str = "", algorithm: str = "", scenario: str = "") -> Config:
 OWN_PRESETS = ("tennis",)
 """Worlds with a preset of their own name, which training there starts from: the authors' settings do not learn them."""
 
-GENTLE = {"lr": 1e-3, "update_every": 25, "batch_size": 256}
-"""Four small steps where the authors take one large one, for the same arithmetic."""
-
 COMA_PARTICLES: dict[str, Any] = {
     **{"flavour": "openai", "num_episodes": 100_000, "num_envs": 32, "update_every": 800, "standardise_rewards": True},
     **{"lr": 1e-3, "gamma": 0.99, "clip": 10.0, "num_units": 128, "critic_steps": 4, "epsilon_start": 0.1, "epsilon_end": 0.0},
@@ -41,11 +38,31 @@ COMA_PARTICLES: dict[str, Any] = {
 COMA_PATIENT: dict[str, Any] = {"num_episodes": 400_000, "lr": 5e-4, "critic_steps": 2, "entropy_steps": 4_000_000}
 """Three who share one reward take long to find out who goes where."""
 
+PRECISE: dict[str, Any] = {
+    **{"num_envs": 30, "update_every": 30, "batch_size": 256, "buffer_size": 60_000},
+    **{"lr": 3e-3, "gamma": 0.75, "num_units": 128, "temperature": 0.5, "critic_activation": "silu"},
+}
+"""Fresh data, many small steps that fall to zero (--lr-steps), a short horizon and smooth critics: teams that arrive."""
+
+SPEAKER: dict[str, Any] = {"scenario": "simple_speaker_listener", "num_episodes": 15_000, "lr_steps": 12_300, **PRECISE}
+
 PRESETS: dict[str, Config] = {
-    "demo": override(Config(), scenario="simple_speaker_listener", num_episodes=20_000, exp_name="demo", **GENTLE),
+    "demo": override(Config(), exp_name="demo", **SPEAKER),
+    "tuned-simple": override(
+        Config(), scenario="simple", num_episodes=4000, lr_steps=9_700, **PRECISE | {"num_envs": 10, "update_every": 10}
+    ),
+    "tuned-simple_speaker_listener": override(Config(), **SPEAKER),
+    "tuned-speaker": override(
+        Config(),
+        scenario="simple_speaker_listener",
+        flavour="openai",
+        num_episodes=25_000,
+        lr=1e-3,
+        update_every=25,
+        batch_size=256,
+    ),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai", init="glorot"),
     "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", init="glorot"),
-    "tuned-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", num_episodes=25_000, **GENTLE),
     "tuned-spread": override(
         Config(),
         scenario="simple_spread",

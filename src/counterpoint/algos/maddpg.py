@@ -119,7 +119,7 @@ def update_agent(
 
     `own` is agent i of `agents`, `mine` its column of `batch`; the other agents are only read.
     """
-    problem = offpolicy.with_model(config, problem)
+    problem = offpolicy.with_networks(config, problem)
     key_target, key_actor = jax.random.split(key)
     mine, batch = offpolicy.in_columns(mine), offpolicy.in_columns(batch)
     view = offpolicy.view_of(problem, mine, batch, i)
@@ -152,7 +152,7 @@ def train_critic(
     config: Config, problem: Problem, own: Agent, view: View, y: Float[Array, " B"], i: Int[Array, ""]
 ) -> tuple[Params | Any, optax.OptState, Float[Array, " B"], dict[str, Float[Array, ""]]]:
     """Returns critic i after one step towards y, its optimiser, its values before the step, and metrics."""
-    critic = offpolicy.with_averages(problem, own.critic, view.inputs)
+    critic = offpolicy.with_averages(problem, own.critic, view.inputs, config.critic_activation)
     (loss, values), grads = offpolicy.gradient(partial(critic_loss, problem), has_aux=True)(critic, view, y)
     grads = offpolicy.only_visible(problem, grads, i)
     metrics = {"critic_loss": loss, "q": jnp.mean(view.alive * values), "td_target": jnp.mean(view.alive * y)}
@@ -180,7 +180,7 @@ update_one = partial(offpolicy.update_one, update_agent)
 
 def init(config: Config, problem: Problem, key: Key) -> Agent:
     """Returns fresh agents; targets start as copies of their networks."""
-    problem = offpolicy.with_model(config, problem)
+    problem = offpolicy.with_networks(config, problem)
     spec = problem.spec
     masks = (spec.obs_mask, spec.act_mask, visible(spec, problem.sees))
     return jax.vmap(partial(init_agent, config, problem))(
@@ -196,7 +196,7 @@ def init_agent(
     actor = offpolicy.init_net(config, problem, key_actor, obs, act)
     critic = offpolicy.init_net(config, problem, key_critic, seen, jnp.ones(1))
     targets = jax.tree.map(jnp.copy, (actor, critic))
-    opts = (offpolicy.adam(config.lr).init(net) for net in (actor, critic))
+    opts = (offpolicy.adam(config, config.lr).init(net) for net in (actor, critic))
     return Agent(actor, critic, *targets, *opts, rewards=offpolicy.fresh_moments(config))
 
 
@@ -251,7 +251,7 @@ def policy_outputs(
     legal: Bool[Array, "E N A"] | None = None,
 ) -> Float[Array, "E N A"]:
     """Returns the outputs of every actor for its own observation, with illegal choices masked."""
-    outputs = offpolicy.acting_outputs(offpolicy.with_model(config, problem), policy.actor, obs)
+    outputs = offpolicy.acting_outputs(offpolicy.with_networks(config, problem), policy.actor, obs)
     return masked(problem.heads, outputs, legal)
 
 
@@ -267,7 +267,7 @@ def world_action(
 def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) -> Algorithm:
     """Returns the algorithm for a spec; critics see what `sees` [N, N] allows."""
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
-    offpolicy.with_model(config, problem)  # refuses an unusable --model before anything is computed
+    offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
     return Algorithm(
         init=partial(init, config, problem),
         begin=partial(begin, config, problem),

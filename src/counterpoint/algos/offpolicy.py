@@ -26,7 +26,19 @@ from counterpoint.core.actions import Heads, masked
 from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import load_object
-from counterpoint.core.nets import COLUMNS, Init, Model, Normalise, Params, init_mlp, mlp, mlp_from_first, move_averages, times
+from counterpoint.core.nets import (
+    COLUMNS,
+    Activation,
+    Init,
+    Model,
+    Normalise,
+    Params,
+    init_mlp,
+    mlp,
+    mlp_from_first,
+    move_averages,
+    times,
+)
 from counterpoint.core.ops import Moments, Tree, add_moments, clip_by_norm
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
@@ -46,6 +58,8 @@ class Settings:
     """Adam step size of actors and critics."""
     critic_lr: float = 0.0
     """Adam step size of the critics (0: the same as --lr)."""
+    lr_steps: int = 0
+    """Updates over which the step sizes fall linearly to zero (0: they stay constant)."""
     gamma: float = 0.95
     """Discount factor."""
     tau: float = 0.01
@@ -54,6 +68,9 @@ class Settings:
     """Width of the hidden layers of actors and critics."""
     num_layers: int = 2
     """Number of hidden layers."""
+    critic_activation: Activation = "relu"
+    """Activation of the critics' hidden layers. The gradient of a ReLU critic with respect to the action is piecewise
+    constant; SiLU's is smooth, which lets actors come to rest precisely where the value is largest."""
     clip: float = 0.5
     """Largest gradient norm (0: no limit)."""
     clip_by: Literal["variable", "global"] = "variable"
@@ -80,7 +97,7 @@ class Settings:
     def __post_init__(self) -> None:
         above(self, 0, "lr")
         at_least(self, 1, "num_units", "num_layers")
-        at_least(self, 0, "critic_lr", "clip")
+        at_least(self, 0, "critic_lr", "lr_steps", "clip")
         fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
         if self.model and self.norm != "none":
             raise UsageError(f"--norm {self.norm} belongs to the built-in networks: leave it out beside --model {self.model}.")
@@ -108,6 +125,7 @@ class Problem(NamedTuple):
     """The device axis that a minibatch is split over, if it is split."""
     model: Model | None = None
     """The user's own network; None means the built-in perceptron."""
+    critic_activation: Activation = "relu"
 
 
 class View(NamedTuple):
@@ -194,8 +212,9 @@ def load_model(address: str) -> Model:
     return model
 
 
-def with_model(config: Settings, problem: Problem) -> Problem:
-    """Returns the problem with the network that the settings name. Only the address travels to other processes."""
+def with_networks(config: Settings, problem: Problem) -> Problem:
+    """Returns the problem with the networks that the settings ask for."""
+    problem = problem._replace(critic_activation=config.critic_activation)
     return problem._replace(model=load_model(config.model)) if config.model and problem.model is None else problem
 
 
@@ -224,7 +243,8 @@ def q(problem: Problem, critic: Params | Any, inputs: Float[Array, "I B"], learn
     """Returns Q of joint observations and actions."""
     if problem.model is not None:
         return problem.model.apply(critic, inputs.T)[..., 0]
-    return mlp_from_first(critic, times(critic[0].weight, inputs, COLUMNS), learning, COLUMNS)[0]
+    product = times(critic[0].weight, inputs, COLUMNS)
+    return mlp_from_first(critic, product, learning, COLUMNS, problem.critic_activation)[0]
 
 
 def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action: Float[Array, "A B"]) -> Float[Array, " B"]:
@@ -236,7 +256,7 @@ def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action
         return q(problem, critic, jax.lax.dynamic_update_slice_in_dim(view.inputs, action, view.first, axis=0))
     own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, view.first, action.shape[0])
     product = times(critic[0].weight, view.inputs, COLUMNS) + times(own_rows, action - view.action, COLUMNS)
-    return mlp_from_first(critic, product, True, COLUMNS)[0]
+    return mlp_from_first(critic, product, True, COLUMNS, problem.critic_activation)[0]
 
 
 def target_actions(
@@ -320,9 +340,11 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.custom_batching.sequential_vmap(function) if jax.default_backend() == "cpu" else function
 
 
-def with_averages(problem: Problem, params: Params | Any, inputs: Float[Array, "I B"]) -> Params | Any:
+def with_averages(
+    problem: Problem, params: Params | Any, inputs: Float[Array, "I B"], activation: Activation = "relu"
+) -> Params | Any:
     """Returns a network whose running averages (batch normalisation) have seen another minibatch."""
-    return params if problem.model is not None else move_averages(params, inputs, mean_over(problem.axis))
+    return params if problem.model is not None else move_averages(params, inputs, mean_over(problem.axis), activation)
 
 
 def gradient(loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
@@ -354,9 +376,9 @@ def per_living(problem: Problem, view: View, means: Tree) -> Tree:
     return jax.tree.map(lambda leaf: leaf / jnp.maximum(share, 1e-6), means)
 
 
-def adam(lr: float) -> Any:
+def adam(config: Settings, lr: float) -> Any:
     """Returns Adam, loosely typed: optax's annotations do not admit our parameters, such as a layer without a norm."""
-    return optax.adam(lr)
+    return optax.adam(optax.linear_schedule(lr, 0.0, config.lr_steps) if config.lr_steps else lr)
 
 
 def descend(
@@ -364,7 +386,7 @@ def descend(
 ) -> tuple[Params | Any, optax.OptState]:
     """Returns a network and its optimiser after one step down the clipped gradient."""
     grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")
-    updates, opt = adam(lr).update(grads, opt)
+    updates, opt = adam(config, lr).update(grads, opt)
     return jax.tree.map(jnp.add, params, updates), opt
 
 

@@ -16,6 +16,7 @@ from counterpoint.core.types import Key
 
 Normalise = Literal["none", "layer", "batch"]
 Init = Literal["he", "glorot"]
+Activation = Literal["relu", "silu"]
 
 AVERAGE_RATE = 0.1
 """The fraction by which a running average moves towards each minibatch."""
@@ -93,15 +94,20 @@ def mlp(params: Params, x: Float[Array, "..."], learning: bool = False, units: i
 
 
 def mlp_from_first(
-    params: Params, product: Float[Array, "..."], learning: bool = False, units: int = ROWS
+    params: Params,
+    product: Float[Array, "..."],
+    learning: bool = False,
+    units: int = ROWS,
+    activation: Activation = "relu",
 ) -> Float[Array, "..."]:
     """Returns the output of a network given its first matrix product, so that callers can share or change that product.
 
     When learning, batch normalisation uses the statistics of this batch; otherwise it uses running averages.
     """
+    act = getattr(jax.nn, activation)
     x = _add(_normalised(params[0].norm, product, learning, units), params[0].bias, units)
     for layer in params[1:]:
-        x = _add(_normalised(layer.norm, times(layer.weight, jax.nn.relu(x), units), learning, units), layer.bias, units)
+        x = _add(_normalised(layer.norm, times(layer.weight, act(x), units), learning, units), layer.bias, units)
     return x
 
 
@@ -110,7 +116,9 @@ def times(weight: Float[Array, "I H"], x: Float[Array, "..."], units: int = ROWS
     return x @ weight if units == ROWS else weight.T @ x
 
 
-def move_averages(params: Params, x: Float[Array, "I B"], mean_over: Callable[[Any], Any]) -> Params:
+def move_averages(
+    params: Params, x: Float[Array, "I B"], mean_over: Callable[[Any], Any], activation: Activation = "relu"
+) -> Params:
     """Returns a network with its running averages, if any, moved towards the statistics of a batch in columns.
 
     `mean_over` averages over the devices that share the batch, so that all devices agree.
@@ -122,7 +130,9 @@ def move_averages(params: Params, x: Float[Array, "I B"], mean_over: Callable[[A
         product = times(layer.weight, x, COLUMNS)
         seen = layer.norm._replace(**dict(zip(("mean", "variance"), mean_over(_moments(product, COLUMNS)), strict=True)))
         moved.append(layer._replace(norm=polyak(layer.norm, seen, AVERAGE_RATE)))
-        x = jax.nn.relu(_add(_normalised(layer.norm, product, learning=True, units=COLUMNS), layer.bias, COLUMNS))
+        x = getattr(jax.nn, activation)(
+            _add(_normalised(layer.norm, product, learning=True, units=COLUMNS), layer.bias, COLUMNS)
+        )
     return (*moved, params[-1])
 
 

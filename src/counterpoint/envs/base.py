@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,8 @@ class World:
     """
 
     max_steps: int
+    outcomes: ClassVar[tuple[str, str]] = ("success", "no success")
+    """What films say of an episode whose last state has `success`, and of one whose has not."""
 
     @property
     def name(self) -> str:

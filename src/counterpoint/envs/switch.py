@@ -53,6 +53,7 @@ class Switch(World):
     """Steps until truncation."""
 
     name: ClassVar[str]
+    outcomes: ClassVar[tuple[str, str]] = ("everyone is home", "not everyone is home")
     num_agents: ClassVar[int]
 
     def __post_init__(self) -> None:

@@ -138,15 +138,38 @@ def save_film(env: Environment, episodes: Episodes, path: str | Path) -> bool:
 
 
 def pictures(env: Environment, episodes: Episodes) -> list[list[Picture]]:
-    """Returns the pictures of recorded episodes; none if the environment cannot draw."""
+    """Returns the captioned pictures of recorded episodes; none if the environment cannot draw."""
     compiled = env.compiled
     if compiled is None:
         return []
     films: list[list[Picture]] = []
-    for e, length in enumerate(np.asarray(episodes.length).tolist()):
+    lengths = np.asarray(episodes.length).tolist()
+    success = jax.device_get(jax.jit(jax.vmap(jax.vmap(compiled.metrics)))(episodes.states)).get("success")
+    for e, length in enumerate(lengths):
         moments = (jax.tree.map(lambda leaf: leaf[t, e], episodes.states) for t in range(length + 1))  # noqa: B023 — used at once
         film = [picture for state in moments if (picture := compiled.draw(state)) is not None]
         if not film:
             return []
-        films.append(film)
+        outcome = [""] * len(film)
+        if success is not None:
+            reached = np.asarray(success.value)[: length + 1, e] >= 1.0
+            outcome = outcome_texts(reached, getattr(compiled, "outcomes", ("success", "no success")))
+        which = f"episode {e + 1}/{len(lengths)}"
+        films.append([_captioned(picture, which, text) for picture, text in zip(film, outcome, strict=True)])
     return films
+
+
+def outcome_texts(reached: np.ndarray, texts: tuple[str, str]) -> list[str]:
+    """Returns what to say of each moment of an episode [T + 1]: once it is decided, whether and when it succeeded."""
+    last = len(reached) - 1
+    missed = np.flatnonzero(~reached)
+    first = 0 if missed.size == 0 else int(missed[-1]) + 1
+    if first > last:
+        return [""] * last + [texts[1]]
+    return [""] * first + [f"{texts[0]} in {first} step{'s' * (first != 1)}"] * (last + 1 - first)
+
+
+def _captioned(picture: Picture, which: str, outcome: str) -> Picture:
+    """Returns the picture with the episode's number and, once known, its outcome in the caption."""
+    title, _, rest = picture.caption.partition("  ")
+    return picture._replace(caption=f"{title}  {which} · {outcome or rest}".rstrip(" ·"))

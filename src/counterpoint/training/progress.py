@@ -101,18 +101,25 @@ class Console(Progress):
 
 
 def final_table(run: Run) -> str:
-    """The returns of a run's last report: with several seeds, mean, interquartile mean and 95 % interval over them."""
+    """Returns success and mean returns of a run's last report; with several seeds, their mean, IQM and 95 % interval."""
     last = list({row["seed"]: row for row in run.rows()}.values())
-    names = [name for name in last[0] if name.startswith(("team/", "eval/team/"))]
-    labels = [("greedy " if name.startswith("eval/") else "training ") + name.rpartition("/")[2] for name in names]
+    success = [name for name in last[0] if name.endswith("success") and name.startswith("eval/")]
+    names = [*success, *(name for name in last[0] if name.startswith(("eval/team/", "team/")))]
+    labels = [_label(name) for name in names]
     values = [[float(cell) for row in last if isinstance(cell := row[name], int | float)] for name in names]
     if len(last) == 1:
-        return markdown_table(["mean return", "last report"], zip(labels, (seed[0] for seed in values), strict=True))
+        return markdown_table(["last report", "mean"], zip(labels, (seed[0] for seed in values), strict=True))
     rows = []
     for label, seeds in zip(labels, values, strict=True):
         s = stats.summary(seeds)
         rows.append([label, s.mean, s.iqm, f"{s.low:.2f} … {s.high:.2f}", s.count])
-    return markdown_table(["mean return", "mean", "IQM", "95 % interval", "seeds"], rows)
+    return markdown_table(["last report", "mean", "IQM", "95 % interval", "seeds"], rows)
+
+
+def _label(column: str) -> str:
+    """Returns a column of the metrics in words."""
+    kind, name = "greedy" if column.startswith("eval/") else "training", column.rpartition("/")[2]
+    return f"{kind} {name.replace('_', ' ')}" if "team/" not in column else f"{kind} return of {name}"
 
 
 def require_sinks(config: Config) -> None:

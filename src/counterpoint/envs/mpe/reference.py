@@ -28,6 +28,7 @@ class Reference(Scenario):
     """Weight of an agent's own term against the mean of both (mpe2 only)."""
 
     name: ClassVar[str] = "simple_reference"
+    outcomes: ClassVar[tuple[str, str]] = ("both reached their goals", "not both reached their goals")
     num_goals: ClassVar[int] = 2
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ class Simple(Scenario):
     """One agent, one landmark: minus the squared distance between them."""
 
     name: ClassVar[str] = "simple"
+    outcomes: ClassVar[tuple[str, str]] = ("reached the goal", "missed the goal")
 
     @cached_property
     def bodies(self) -> Bodies:

@@ -27,6 +27,7 @@ class SpeakerListener(Scenario):
     """A speaker that cannot move tells a listener that does not know which landmark to go to."""
 
     name: ClassVar[str] = "simple_speaker_listener"
+    outcomes: ClassVar[tuple[str, str]] = ("reached the goal", "missed the goal")
     num_goals: ClassVar[int] = 1
 
     @cached_property

@@ -31,6 +31,7 @@ class Spread(Scenario):
     """End the game when every landmark has an agent within 0.1."""
 
     name: ClassVar[str] = "simple_spread"
+    outcomes: ClassVar[tuple[str, str]] = ("covered every landmark", "left a landmark uncovered")
 
     def __post_init__(self) -> None:
         super().__post_init__()
