@@ -6,7 +6,7 @@ own.py        worlds of the user's own: any class with `reset` and `step`
 check.py      the contract, as sentences about what a world gets wrong
 mpe/          the nine particle worlds
 switch.py, tennis.py   a corridor, and two rackets
-jaxmarl.py, gymnax.py  environments of these packages
+jaxmarl.py, gymnax.py  environments of these packages; jax_spaces.py translates their spaces
 """
 
 from counterpoint.envs.registry import WORLDS as WORLDS
