@@ -51,6 +51,11 @@ def assert_same_run(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(value, theirs.state[name], err_msg=name)
     assert mine.ring is not None
     np.testing.assert_array_equal(mine.ring, theirs.ring)
+    assert_same_policy(one, other)
+
+
+def assert_same_policy(one: Path, other: Path) -> None:
+    """The trained policies of two runs are the same file."""
     assert (one / "policy.safetensors").read_bytes() == (other / "policy.safetensors").read_bytes()
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import tyro
 
-from counterpoint.algos import maddpg
 from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
 from counterpoint.core.checks import above, at_least, flag
@@ -25,6 +24,10 @@ from counterpoint.envs import WORLDS, make
 
 TeamAlgorithm = Annotated[str, tyro.conf.arg(help_behavior_hint="(default: same as --algorithm)")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …", help_behavior_hint="(default: none)")]
+
+
+DEFAULT = "maddpg"
+"""The algorithm of a run that names none."""
 
 
 def _fields(scenario: str) -> set[str]:
@@ -226,7 +229,7 @@ class Config:
 
     preset: str = ""
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
-    algorithm: str = "maddpg"
+    algorithm: str = DEFAULT
     """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), coma (one counterfactual critic), or your
     own as my_algorithm.py:entry. Each family has its own defaults and options."""
     good_policy: TeamAlgorithm = ""
@@ -235,7 +238,7 @@ class Config:
     """Algorithm of the adversaries."""
     world: EnvSettings = field(default_factory=EnvSettings)
     training: Training = field(default_factory=Training)
-    learning: Any = field(default_factory=maddpg.Config)
+    learning: Any = field(default_factory=lambda: find(DEFAULT).settings())
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
     distribution: Distribution = field(default_factory=Distribution)

@@ -33,7 +33,7 @@ def test_flags_apply_to_compiled_worlds():
 def test_wrong_arguments_are_named():
     with pytest.raises(UsageError, match=r"Gather has no argument 'm'; it takes n, max_steps"):
         open_environment(ADDRESS, {"m": 3}, (), 0)
-    with pytest.raises(UsageError, match=r"--teams wolf=adversary fits none of the agents"):
+    with pytest.raises(UsageError, match=r"--teams wolf=adversary matches none of the agents"):
         open_environment(ADDRESS, {}, ("wolf=adversary",), 0)
 
 

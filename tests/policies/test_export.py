@@ -202,7 +202,7 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_recurrent_actors_are_refused(tmp_path: Path) -> None:
     run = untrained(tmp_path, algorithm="coma", scenario="switch2", recurrent=True)
-    with pytest.raises(UsageError, match="are no plain feed-forward networks: such a policy cannot be exported yet"):
+    with pytest.raises(UsageError, match="are not plain feed-forward networks: such a policy cannot be exported"):
         counterpoint.export(run, format="numpy")
     assert not (run.path / "export").exists()
 

@@ -28,7 +28,7 @@ from counterpoint.algos.onpolicy import Network, Problem, agent_means, num_heads
 from counterpoint.core.actions import Heads, choosable, gumbel, head_sum, heads_of, masked, sampled, softmax
 from counterpoint.core.checks import at_least, fraction
 from counterpoint.core.nets import Params, init_mlp, mlp_from_first
-from counterpoint.core.ops import Moments, linear, masked_mean, polyak
+from counterpoint.core.ops import Moments, masked_mean, polyak
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
@@ -64,7 +64,7 @@ class Config(onpolicy.Settings):
 
     def epsilon(self, step: Int[Array, "*b"]) -> Float[Array, "*b"]:
         """Returns the share of uniform choice at an environment step."""
-        return linear(self.epsilon_start, self.epsilon_end, self.epsilon_steps, step)
+        return optax.linear_schedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)(step)
 
 
 class Agents(NamedTuple):
@@ -200,7 +200,7 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
         critic, critic_opt = onpolicy.descend(config, config.critic_lr, critic, grads, critic_opt)
 
     q = critic_values(spec, shared(critic), batch.obs, batch.action)
-    rates = Rates(epsilon, linear(config.entropy_start, config.entropy_end, config.entropy_steps, agents.step))
+    rates = Rates(epsilon, optax.linear_schedule(config.entropy_start, config.entropy_end, config.entropy_steps)(agents.step))
     grads, (losses, entropy) = jax.grad(actor_loss, argnums=2, has_aux=True)(config, problem, logits, batch, q, rates)
     (grads,) = pull((grads, jax.tree.map(jnp.zeros_like, after)))
     actor, actor_opt = onpolicy.descend(config, config.lr, agents.actor, grads, agents.actor_opt)

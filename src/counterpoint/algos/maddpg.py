@@ -28,7 +28,7 @@ from counterpoint.algos.offpolicy import Problem, View, column, joint, output_co
 from counterpoint.core.actions import gumbel, heads_of, masked, relaxed, relaxed_columns, sampled
 from counterpoint.core.checks import above, at_least
 from counterpoint.core.nets import Params
-from counterpoint.core.ops import Moments, linear, polyak, td_target
+from counterpoint.core.ops import Moments, polyak, td_target
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
@@ -225,7 +225,7 @@ def act(
     shock = jax.random.normal(key_noise, outputs.shape)
     if config.noise == "ou":
         shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
-    scale = linear(config.noise_start, config.noise_end, config.noise_steps, step)
+    scale = optax.linear_schedule(config.noise_start, config.noise_end, config.noise_steps)(step)
     continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, action.shape)
     return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry, ()
 

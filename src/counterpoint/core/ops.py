@@ -4,7 +4,8 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import optax
+from jaxtyping import Array, Bool, Float
 
 Tree = TypeVar("Tree")
 
@@ -43,11 +44,6 @@ def n_step_returns(
         return reward.at[:-1].add(gamma * jnp.where(cut[:-1], next_value[:-1], shorter[1:])).at[-1].set(once[-1])
 
     return jax.lax.fori_loop(1, num_steps, longer, once)
-
-
-def linear(start: float, end: float, num_steps: int, step: Int[Array, "*b"]) -> Float[Array, "*b"]:
-    """Returns a value that moves linearly from `start` to `end` over that many steps and then stays there."""
-    return start + (end - start) * jnp.minimum(step / num_steps, 1.0)
 
 
 def discounted_returns(reward: Float[Array, " T"], done: Bool[Array, " T"], gamma: float) -> Float[Array, " T"]:
@@ -93,13 +89,10 @@ def clip_by_norm(tree: Tree, limit: float, per_variable: bool) -> Tree:
     """Returns gradients with norm at most `limit`, per array or over the whole tree; 0 means no limit."""
     if not limit:
         return tree
-    squares = jax.tree.map(lambda leaf: jnp.sum(leaf**2), tree)
-    common = sum(jax.tree.leaves(squares))
-    return jax.tree.map(
-        lambda leaf, square: leaf * (limit / jnp.maximum(jnp.sqrt(square if per_variable else common), limit)),
-        tree,
-        squares,
-    )
+    if not per_variable:
+        clip = optax.clip_by_global_norm(limit)
+        return clip.update(tree, clip.init(tree))[0]  # pyright: ignore[reportArgumentType, reportReturnType] — any tree of arrays
+    return jax.tree.map(lambda leaf: leaf * (limit / jnp.maximum(jnp.sqrt(jnp.sum(leaf**2)), limit)), tree)
 
 
 def tree_select(mask: Bool[Array, " E"], true: Tree, false: Tree) -> Tree:

@@ -20,7 +20,6 @@ from counterpoint.algos import coma
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ops import linear
 from counterpoint.core.spaces import Discrete, Spec
 from counterpoint.core.types import Transition
 from counterpoint.trainers import files
@@ -115,7 +114,7 @@ class ComaTrainer:
     def _sample(self, agents: coma.Agents, carry: Any, obs: jax.Array, key: jax.Array, step: jax.Array, legal: Any) -> Any:
         heads, c = heads_of(self.spec), self.config
         logits, carry = coma.policy(c, self.spec, agents.actor, carry, obs)
-        epsilon = linear(c.epsilon_start, c.epsilon_end, c.epsilon_steps, step)
+        epsilon = c.epsilon(step)
         pi = coma.probabilities(heads, logits, jnp.broadcast_to(epsilon, logits.shape[:-1]), legal)
         return coma.draw(heads, pi, legal, key), pi, carry
 
