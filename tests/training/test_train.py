@@ -314,3 +314,15 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     assert "50%" in text
     assert "episode 5/10  good -3.25" in text
     assert "a [b] sentence" in text
+
+
+def test_a_run_that_ends_with_its_warmup_says_that_it_learned_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Ear(progress.Progress):
+        def say(self, sentence: str) -> None:
+            said.append(sentence)
+
+    settings = TINY | {"scenario": "simple", "num_episodes": 4, "warmup": 10_000, "save_dir": str(tmp_path)}
+    counterpoint.train(progress=Ear(), **settings)
+    assert any("the policy is untrained" in sentence for sentence in said)

@@ -137,7 +137,7 @@ def _in_turn(program: Program, engines: list[Engine]) -> Engine:
             episodes, step, reported = (int(count[seed]) for count in (loop.episodes, loop.step, loop.window.finished.episodes))
             if episodes >= schedule.num_episodes or (reported >= schedule.report_every and not fresh):
                 continue  # it waits for the others; the window of a finished seed stays for the last reports
-            own = engine.advance(_take(loop, seed), step >= schedule.warmup, limit, fresh)
+            own = engine.advance(_take(loop, seed), bool(schedule.warm(step, episodes)), limit, fresh)
             loop = _put(loop, own, seed)
         return loop
 

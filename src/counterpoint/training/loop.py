@@ -32,11 +32,17 @@ class Schedule(NamedTuple):
     updates: int
     """Updates per iteration."""
     warmup: int
-    """World steps before the first update."""
+    """Environment steps before the first update."""
     report_every: int
     """Episodes per report."""
     num_episodes: int
     """Episodes of the whole run."""
+    warmup_episodes: int = 2**31 - 1
+    """Episodes after which updates begin even if fewer steps were played."""
+
+    def warm(self, step: Any, episodes: Any) -> Any:
+        """Returns whether the warm-up is over after so many environment steps and episodes."""
+        return (step >= self.warmup) | (episodes >= self.warmup_episodes)
 
 
 class Window(NamedTuple):
@@ -317,7 +323,7 @@ def is_due(program: Program, learn: bool, loop: Loop) -> Array:
     schedule = program.schedule
     due = (loop.window.finished.episodes >= schedule.report_every) | (loop.episodes >= schedule.num_episodes)
     if not learn:
-        due = due | (loop.step >= schedule.warmup)
+        due = due | schedule.warm(loop.step, loop.episodes)
     all_due = jnp.all(due)
     if program.num_devices > 1 and not program.splits_batch:
         all_due = jax.lax.pmin(all_due.astype(jnp.int32), DEVICES) > 0

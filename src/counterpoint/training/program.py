@@ -77,7 +77,7 @@ def _resolve(config: Config, env: Environment) -> Config:
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
     total = t.num_episodes * env.max_steps
     replays = isinstance(entry.memory(config.learning), Replay)
-    warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 4)) if replays else 0)
+    warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 10)) if replays else 0)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
     return configs.override(
         config,
@@ -102,6 +102,8 @@ def build(config: Config, env: Environment) -> Program:
         warmup=t.warmup,
         report_every=config.evaluation.report_every,
         num_episodes=t.num_episodes,
+        # Episodes of an external environment may be far shorter than its limit: count what was really played.
+        **({"warmup_episodes": max(1, t.num_episodes // 10)} if env.compiled is None else {}),
     )
     memory = memory_of(config, env, algo, schedule, split)
     return Program(

@@ -164,7 +164,7 @@ def _until_done(
     check = jax.jit(_finite)
     limit, safe_rows, safe_episodes = 1, checkpoint.rows_added(program, loop), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
-        learn = int(loop.step[0]) >= program.schedule.warmup
+        learn = bool(program.schedule.warm(int(loop.step[0]), int(loop.episodes[0])))
         began, before = time.perf_counter(), int(loop.step[0])
         loop = engine.advance(loop, learn, limit, clock.fresh)
         finite = jax.device_get(check(loop.agents))
@@ -252,6 +252,10 @@ def _finish(job: Job, loop: Loop) -> None:
     if not save_film(program.env, evaluate(first, 3, config.training.seed, record=True), run.gif_path):
         progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
     _save_policy(job, loop, finished=True)
+    if int(loop.step[0]) <= program.schedule.warmup and int(loop.episodes[0]) <= program.schedule.warmup_episodes:
+        progress.say(
+            "the policy is untrained: the run ended with its warm-up; choose more --num-episodes or a smaller --warmup."
+        )
     progress.finish(run)
 
 
