@@ -105,10 +105,12 @@ def stratified_interval(
         return point, point
     from scipy.stats import bootstrap
 
-    # SciPy refuses a sample of one value: it stands there twice, which leaves nothing to resample.
+    def resampled(*found: np.ndarray, axis: int) -> Reduced:
+        return statistic(*(x[..., :1] if s.size == 1 else x for x, s in zip(found, samples, strict=True)), axis=axis)
+
     interval = bootstrap(
-        [np.repeat(sample, 2) if sample.size == 1 else sample for sample in samples],
-        statistic,
+        [np.repeat(sample, 2) if sample.size == 1 else sample for sample in samples],  # SciPy refuses a single value
+        resampled,
         n_resamples=resamples,
         batch=max(1, BLOCK // sum(sample.size for sample in samples)),
         vectorized=True,
