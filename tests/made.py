@@ -32,7 +32,12 @@ def made_run(
         for k, score in enumerate(scores):
             value = score - (reports - 1 - report)
             run.append_metrics(
-                {"step": 2500 * (report + 1), "episode": 100 * (report + 1), "seed": first_seed + k, "seconds": 1.5 * (report + 1)}
+                {
+                    "step": 2500 * (report + 1),
+                    "episode": 100 * (report + 1),
+                    "seed": first_seed + k,
+                    "seconds": 1.5 * (report + 1),
+                }
                 | {"team/good": value - 1, "team/adversary": -value, "eval/team/good": value, "eval/team/adversary": -value}
                 | {"eval/length": 25.0, "eval/success": min(1.0, max(0.0, score / 10))}
             )

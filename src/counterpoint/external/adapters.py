@@ -233,7 +233,7 @@ class AgentTuple:
         info = info if isinstance(info, dict) else {}
         shared = {name: value for name, value in info.items() if name != MASK and np.ndim(value) == 0}
         if info.get(MASK) is None:
-            return {agent: shared for agent in self.possible_agents}
+            return dict.fromkeys(self.possible_agents, shared)
         return {agent: shared | {MASK: mask} for agent, mask in self._by_agent(info[MASK]).items()}
 
 

@@ -302,7 +302,9 @@ def _label(seed: Seed, by: tuple[str, ...]) -> str:
             value = " ".join(map(str, value))
         if name == "algorithm":
             value = _short(str(value))
-        words.append(str(value) if name in ("algorithm", "run", "scenario") else f"{name}={'–' if value in (None, '') else value}")
+        words.append(
+            str(value) if name in ("algorithm", "run", "scenario") else f"{name}={'–' if value in (None, '') else value}"
+        )
     return ", ".join(words)
 
 
@@ -362,7 +364,9 @@ def _scores(
     threshold = solved
     if solved is None and (threshold := stats.split_of(list(groups.values()))) is not None:
         side = "below" if sign < 0 else "above"
-        notes.append(f"The results in {title} are bimodal: a seed counts as solved {side} {threshold:.3g}, between both clusters.")
+        notes.append(
+            f"The results in {title} are bimodal: a seed counts as solved {side} {threshold:.3g}, between both clusters."
+        )
     best = max(float(np.max(sign * values)) for values in groups.values())
     target = best if solved is None else sign * solved
     for label, values in groups.items():
@@ -464,8 +468,10 @@ def tables(result: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
     if result.pairs:
         header = [*lead, "better", "than", "difference", "probability of improvement", "95 % interval", "seeds needed"]
         rows = [
-            [*start(p), p.better, p.other, f"{p.difference:.{digits}f}", f"{p.probability:.2f}", f"{p.low:.2f} … {p.high:.2f}"]
-            + ["–" if p.seeds_needed is None else str(p.seeds_needed)]
+            [
+                *(*start(p), p.better, p.other, f"{p.difference:.{digits}f}", f"{p.probability:.2f}"),
+                *(f"{p.low:.2f} … {p.high:.2f}", "–" if p.seeds_needed is None else str(p.seeds_needed)),
+            ]
             for p in result.pairs
         ]
         found.append(("Pairs of groups", header, rows))
@@ -574,7 +580,8 @@ def marl_eval_data(metric: str, panels: Mapping[str, Mapping[str, Sequence[Seed]
                 along, values = _curve(seed, "steps", metric)
                 picked = np.linspace(len(along) - 1, 0, steps).round().astype(int)[::-1]
                 moments: dict[str, Any] = {
-                    f"step_{i}": {"step_count": int(along[at]), name: [float(values[at])]} for i, at in enumerate(picked, start=1)
+                    f"step_{i}": {"step_count": int(along[at]), name: [float(values[at])]}
+                    for i, at in enumerate(picked, start=1)
                 }
                 moments["absolute_metrics"] = {name: [float(values[-1])]}
                 task.setdefault(label.lower(), {})[f"run_{number}"] = moments

@@ -70,7 +70,10 @@ def curves(
 
 
 def profiles(
-    thresholds: np.ndarray, bands: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]], folder: Path, look: Look | None = None
+    thresholds: np.ndarray,
+    bands: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    folder: Path,
+    look: Look | None = None,
 ) -> list[Path]:
     """Writes profiles.png, .pdf and .svg: the share of seeds above each normalised score, with its interval, by group."""
     look = look or Look()
