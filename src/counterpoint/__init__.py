@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from counterpoint.policies.policy import load as load
     from counterpoint.policies.policy import random_team as random_team
     from counterpoint.runs.folder import Run as Run
+    from counterpoint.studies.compare import compare as compare
+    from counterpoint.studies.grid import grid as grid
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
     from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
@@ -43,6 +45,8 @@ _HOMES = {
     "counterpoint.policies.export": ("export",),
     "counterpoint.policies.policy": ("load", "random_team"),
     "counterpoint.runs.folder": ("Run",),
+    "counterpoint.studies.compare": ("compare",),
+    "counterpoint.studies.grid": ("grid",),
     "counterpoint.trainers.agent": ("AgentTrainer",),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),

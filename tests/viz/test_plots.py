@@ -146,7 +146,7 @@ def test_many_runs_can_be_distinguished(tmp_path, drawn):
     ],
 )
 def test_axis_says_what_is_measured(column, label):
-    assert plots._axis(column) == label
+    assert plots.axis_label(column) == label
 
 
 def test_later_report_of_an_episode_counts():

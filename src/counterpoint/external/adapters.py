@@ -119,6 +119,7 @@ class TurnBased:
         self.env.step(actions[self.env.agent_selection])
         out = [agent for agent in before if self.env.terminations.get(agent) or self.env.truncations.get(agent)]
         last = self._observations(out)  # once an agent has left, it can no longer be observed
+        told = {agent: {k: v for k, v in self.env.infos.get(agent, {}).items() if k != MASK} for agent in out}
         rewards, terminated, truncated = self._next_turn()
         self.agents = list(self.env.agents)
         left = {agent: True for agent in before if agent not in self.agents}
@@ -127,7 +128,7 @@ class TurnBased:
             dict.fromkeys(before, 0.0) | rewards,
             dict.fromkeys(before, False) | left | terminated,
             dict.fromkeys(before, False) | truncated,
-            self._infos(),
+            told | self._infos(),
         )
 
     def _next_turn(self) -> tuple[dict[str, Any], dict[str, bool], dict[str, bool]]:
@@ -228,10 +229,12 @@ class AgentTuple:
         return dict.fromkeys(self.possible_agents, values)
 
     def _infos(self, info: Any) -> dict[str, Any]:
-        masks = info.get(MASK) if isinstance(info, dict) else None
-        if masks is None:
-            return {agent: {} for agent in self.possible_agents}
-        return {agent: {MASK: mask} for agent, mask in self._by_agent(masks).items()}
+        """Returns each agent's mask, and the numbers about the whole team."""
+        info = info if isinstance(info, dict) else {}
+        shared = {name: value for name, value in info.items() if name != MASK and np.ndim(value) == 0}
+        if info.get(MASK) is None:
+            return dict.fromkeys(self.possible_agents, shared)
+        return {agent: shared | {MASK: mask} for agent, mask in self._by_agent(info[MASK]).items()}
 
 
 class Description(NamedTuple):
@@ -404,6 +407,61 @@ class EnvCopy:
             if mask is not None:
                 legal[i, : self.spec.act_sizes[i]] = legal_entries(self.spec.action_spaces[i], mask, agent)
         return legal
+
+
+LAST = ("is_success", "success")
+"""Infos whose last value describes an episode; of all others the mean does. An episode without them has no success."""
+TAKEN = ("length", "return_sum", "team", "return")
+"""Names that the metrics table already uses."""
+
+
+class InfoMetrics:
+    """Collects the numbers of an episode's infos: one number per name, averaged over the agents that report it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+        self._last: dict[str, dict[str, float]] = {}
+
+    def add(self, infos: Any) -> None:
+        """Adds the infos of a step, by agent."""
+        for agent, info in infos.items() if isinstance(infos, Mapping) else ():
+            for name, value in info.items() if isinstance(info, Mapping) else ():
+                number = _finite_number(value) if isinstance(name, str) and name != MASK else None
+                if number is None:
+                    continue
+                if name in LAST:
+                    self._last.setdefault(name, {})[agent] = number
+                else:
+                    self._sums[name] = self._sums.get(name, 0.0) + number
+                    self._counts[name] = self._counts.get(name, 0) + 1
+
+    def result(self) -> dict[str, float]:
+        """Returns the episode's numbers by name."""
+        last = {name: float(np.mean(list(values.values()))) for name, values in self._last.items()}
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        return last | {_free_name(name): value for name, value in means.items()}
+
+
+def episode_metrics(episodes: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Returns one array over the episodes per name, in alphabetical order; NaN where an episode lacks the number."""
+    names = sorted({name for episode in episodes for name in episode})
+    return {name: np.array([e.get(name, 0.0 if name in LAST else np.nan) for e in episodes]) for name in names}
+
+
+def _finite_number(value: Any) -> float | None:
+    """Returns a number or truth value as a float; None for anything else, and for numbers that are not finite."""
+    if not isinstance(value, bool | int | float | np.number | np.bool_ | np.ndarray) or np.size(value) != 1:
+        return None
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        number = float(np.ravel(value)[0])
+        return number if np.isfinite(number) else None
+    return None
+
+
+def _free_name(name: str) -> str:
+    """Returns the metric's name in the table: slashes would make it a column by agent or team."""
+    return f"info_{name}".replace("/", "_") if name.split("/")[0] in TAKEN else name.replace("/", "_")
 
 
 def legal_entries(space: ActionSpace, mask: Any, agent: str = "the agent") -> np.ndarray:

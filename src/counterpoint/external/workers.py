@@ -29,7 +29,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import WORKER, first_line
 from counterpoint.core.numpy_policy import Layer
 from counterpoint.core.spaces import Spec
-from counterpoint.external.adapters import EnvCopy, load_factory, open_env
+from counterpoint.external.adapters import EnvCopy, InfoMetrics, episode_metrics, load_factory, open_env
 
 TRIES = 3
 """How often one request is sent before the run gives up."""
@@ -144,6 +144,8 @@ class EvalResult(NamedTuple):
     lengths: np.ndarray
     frames: list[list[np.ndarray]] | None
     """The images of each episode, if they were recorded."""
+    metrics: dict[str, np.ndarray]
+    """Numbers of the environment's infos by name, one per episode [E]; NaN in an episode that did not report them."""
 
 
 class Failure(NamedTuple):
@@ -253,17 +255,20 @@ class EvalWorker:
             self._copies[request.record] = setup.open(self._factory, request.record)
         copy = self._copies[request.record]
         if copy is None:
-            return EvalResult(np.zeros((0, setup.spec.num_agents)), np.zeros(0, int), [])
+            return EvalResult(np.zeros((0, setup.spec.num_agents)), np.zeros(0, int), [], {})
         team, rng = setup.team(request.layers), np.random.default_rng((request.seed, 0xE7A1))
         played = [self._episode(copy, team, rng, request) for _ in range(request.episodes)]
-        returns, lengths, frames = zip(*played, strict=True)
-        return EvalResult(np.stack(returns), np.array(lengths), list(frames) if request.record else None)
+        returns, lengths, frames, infos = zip(*played, strict=True)
+        return EvalResult(
+            np.stack(returns), np.array(lengths), list(frames) if request.record else None, episode_metrics(infos)
+        )
 
     def _episode(
         self, copy: EnvCopy, team: numpy_policy.Team, rng: np.random.Generator, request: EvalRequest
-    ) -> tuple[np.ndarray, int, list[np.ndarray]]:
+    ) -> tuple[np.ndarray, int, list[np.ndarray], dict[str, float]]:
         copy.reset(int(rng.integers(2**31)))
         total, carry, done = np.zeros(self.setup.spec.num_agents, np.float32), numpy_policy.begin(team), False
+        infos = InfoMetrics()
         frames = [_frame(copy.env)] if request.record else []
         while not done:
             if request.explore or team.rules.noise == "uniform":  # a random team has no greedy actions
@@ -272,8 +277,9 @@ class EvalWorker:
                 action = numpy_policy.greedy(team, copy.obs, copy.legal)
             _, reward, _, done = copy.step(action)
             total += reward
+            infos.add(copy.infos)
             frames += [_frame(copy.env)] if request.record else []
-        return total, copy.length, [frame for frame in frames if frame is not None]
+        return total, copy.length, [frame for frame in frames if frame is not None], infos.result()
 
     def close(self) -> None:
         """Closes the environments."""

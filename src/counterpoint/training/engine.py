@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from counterpoint.config import Config
 from counterpoint.runs import Run
-from counterpoint.training.external import external_engine
+from counterpoint.training.external import external_engine, info_columns
 from counterpoint.training.learners import learners
 from counterpoint.training.loop import Engine, Program, compiled, compiled_pieces, stepped
 
@@ -26,7 +26,8 @@ def open_engine(
             yield stepped(program, pieces)._replace(failure=lambda: update.failed)
     elif program.env.compiled is None:
         workers = t.workers or min(t.num_envs, os.cpu_count() or 1)
-        with external_engine(program, workers, t.worker_timeout, say, run.path / "logs") as engine:
+        metrics = info_columns(run.metrics_path)
+        with external_engine(program, workers, t.worker_timeout, say, run.path / "logs", metrics) as engine:
             yield engine
     else:
         yield compiled(program)

@@ -113,7 +113,7 @@ def evaluator(env: Environment, algo: Algorithm, actors: Callable[[Any], Actors 
         def play(policy: Any, episodes: int, seed: int = 0, explore: bool = False, record: bool = False) -> Episodes:
             layers, rules = numpy_actors(env, actors, policy)
             result = evaluate_external(setup_of(env, rules=rules), EvalRequest(layers, episodes, seed, explore, record))
-            return Episodes(result.returns, result.lengths, {}, frames=result.frames)  # pyright: ignore[reportArgumentType]
+            return Episodes(result.returns, result.lengths, result.metrics, frames=result.frames)  # pyright: ignore[reportArgumentType]
 
         return play
     jitted = jax.jit(

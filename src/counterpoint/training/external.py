@@ -5,6 +5,7 @@ update older than in the compiled loop. With a memory of the last rollout alone 
 rollout of its current policy. In both cases what the workers do is a function of `ExternalStates`, which checkpoints hold.
 """
 
+import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numpy_policy import Layer, Rules
 from counterpoint.core.types import Key, Transition
+from counterpoint.external.adapters import LAST
 from counterpoint.external.environment import setup_of
 from counterpoint.external.workers import (
     EnvPosition,
@@ -88,11 +90,17 @@ def _plays_ahead(program: Program) -> bool:
 
 @contextmanager
 def external_engine(
-    program: Program, num_workers: int, seconds: float, say: Callable[[str], None], logs: Path | None = None
+    program: Program,
+    num_workers: int,
+    seconds: float,
+    say: Callable[[str], None],
+    logs: Path | None = None,
+    metrics: tuple[str, ...] | None = None,
 ) -> Iterator[Engine]:
     """Yields the engine of a program whose environment is external, with its worker processes until the end of the block.
 
     Each of several seeds has workers of its own; all share one evaluation worker. `logs` is the folder for what they print.
+    `metrics` names the infos that evaluations report; without it, the first evaluation decides.
     """
     single = program._replace(num_seeds=1)
     empty, rules = _empty_actors(single)
@@ -105,10 +113,12 @@ def external_engine(
             Host(single, setup, empty, WorkerPool(setup, program.schedule.num_envs, num_workers, seconds, say, folder))
         )
     absorb = compiled_absorb(single)
+    names = list(metrics) if metrics is not None else None
     engines = [host.engine(absorb) for host in hosts]
 
     def evaluate(policies: Any, keys: Key, episodes: int) -> Episodes:
         """Plays greedy episodes of each seed in the evaluation worker."""
+        nonlocal names
         results: list[EvalResult] = []
         for seed in range(program.num_seeds):
             layers = hosts[seed].layers(jax.tree.map(lambda leaf: leaf[seed], policies))  # noqa: B023 — used at once
@@ -116,12 +126,35 @@ def external_engine(
             evaluator.ask(request)
             results.append(insist(evaluator, request, setup, seconds, say))
         returns, lengths = (np.stack([getattr(result, name) for result in results]) for name in ("returns", "lengths"))
-        return Episodes(returns=returns, length=lengths, metrics={})  # pyright: ignore[reportArgumentType]
+        if names is None:
+            names = sorted({name for result in results for name in result.metrics})
+        found = {name: np.stack([_reported(result, name) for result in results]) for name in names}
+        return Episodes(returns=returns, length=lengths, metrics=found)  # pyright: ignore[reportArgumentType]
 
     try:
         yield (engines[0] if program.num_seeds == 1 else _in_turn(program, engines))._replace(evaluate=evaluate)
     finally:
         end([evaluator, *(worker for host in hosts for worker in host.workers)])
+
+
+def _reported(result: EvalResult, name: str) -> np.ndarray:
+    """Returns a metric of each episode [E]; an episode that lacks it counts as the mean of those that have it."""
+    values = result.metrics.get(name, np.full(len(result.lengths), 0.0 if name in LAST else np.nan))
+    present = np.isfinite(values)
+    return np.where(present, values, values[present].mean()) if present.any() else values
+
+
+def info_columns(path: Path) -> tuple[str, ...] | None:
+    """Returns the infos that a run's metrics table has columns for; None if the table does not exist yet."""
+    if not path.exists():
+        return None
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    if not first.endswith("\n"):  # a kill tore it, so it will be written again
+        return None
+    header = next(csv.reader([first]))
+    own = [name.removeprefix("eval/") for name in header if name.startswith("eval/") and name.count("/") == 1]
+    return tuple(name for name in own if name != "length")
 
 
 def _in_turn(program: Program, engines: list[Engine]) -> Engine:

@@ -37,6 +37,8 @@ class Console(Progress):
 
     LINE_EVERY = 5.0
     """Seconds between plain lines, at least."""
+    prefix = ""
+    """What precedes the episodes in the bar and in each line."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -75,7 +77,7 @@ class Console(Progress):
         spent = seconds - first_seconds
         speed = f"{self._seeds * (step - first_step) / spent:,.0f} steps/s" if spent > 0 else ""
         teams = "".join(f"{team} {value:.2f}  " for team, value in self._teams.items())
-        text = f"episode {episodes}/{self._total}  {teams}{speed}"
+        text = f"{self.prefix}episode {episodes}/{self._total}  {teams}{speed}"
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=episodes, description=text)
         elif time.monotonic() - self._last_line >= self.LINE_EVERY or episodes >= self._total:

@@ -67,7 +67,7 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
             axes = figure.add_subplot(grid[i % down, 2 + i // down])
             _draw_run(axes, rows, name, _colours([name], default=INK)[0], seeds=True)
             axes.xaxis.get_major_locator().set_params(nbins=3)  # matplotlib underestimates the width of labels such as 12,500
-            axes.set(title=_axis(name), xlabel="episodes" if i % down == down - 1 or name == metrics[-1] else "")
+            axes.set(title=axis_label(name), xlabel="episodes" if i % down == down - 1 or name == metrics[-1] else "")
             if axes.dataLim.y0 >= 0 and axes.dataLim.y1 <= 1:  # shares and rates: show the whole range
                 axes.set_ylim(-0.03, 1.03)
 
@@ -85,7 +85,7 @@ def compare(
         axes = figure.add_subplot()
         for i, (label, rows) in enumerate(runs.items()):
             _draw_run(axes, rows, column, PALETTE[i % len(PALETTE)], smooth, label, line="--" if i >= len(PALETTE) else "-")
-        axes.set(title=title, xlabel="episodes", ylabel=_axis(column))
+        axes.set(title=title, xlabel="episodes", ylabel=axis_label(column))
         if len(runs) > 1:
             figure.legend(loc="outside right upper")
 
@@ -136,7 +136,7 @@ def _colours(names: Sequence[str], default: Rgb | None = None) -> list[Rgb]:
     return [HUES.get(role) or default or next(spare) for role in roles]
 
 
-def _axis(column: str) -> str:
+def axis_label(column: str) -> str:
     """Returns the axis label of a column."""
     kind, _, name = column.removeprefix("eval/").partition("/")
     returns = {"team": f"mean of team {name}", "return": name, "return_sum": "sum over agents"}
@@ -144,7 +144,9 @@ def _axis(column: str) -> str:
     return f"eval: {text}" if column.startswith("eval/") else text
 
 
-def save_figure(size: tuple[float, float], path: str | Path, dpi: int, draw: Callable[[Any], None]) -> None:
+def save_figure(
+    size: tuple[float, float], path: str | Path, dpi: int, draw: Callable[[Any], None], style: Mapping[str, Any] | None = None
+) -> None:
     """Creates a figure of this size in inches, calls `draw` with it, and writes it in the format of the path's suffix."""
     path = Path(path)
     if path.suffix not in METADATA:
@@ -152,7 +154,7 @@ def save_figure(size: tuple[float, float], path: str | Path, dpi: int, draw: Cal
     import matplotlib  # imported late: it takes half a second, and most commands plot nothing
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE | dict(style or {})):
         figure = Figure(figsize=size, layout="constrained")  # without pyplot there is no window and nothing to close
         draw(figure)
         write_whole(path, lambda draft: figure.savefig(draft, dpi=dpi, metadata=METADATA[path.suffix]))
