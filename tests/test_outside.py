@@ -7,7 +7,20 @@ from processes import assert_same_policy, finish, interrupted, spawn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 OUTSIDE = ["--algorithm", f"{EXAMPLES / 'own_algorithm.py'}:entry", "--env", f"{EXAMPLES / 'own_world.py'}:Gather"]
-SMALL = "--scenario-args n=3 --num-episodes 1200 --report-every 40 --save-rate 80 --eval-episodes 2 --devices 1".split()
+SMALL = [
+    "--scenario-args",
+    "n=3",
+    "--num-episodes",
+    "1200",
+    "--report-every",
+    "40",
+    "--save-rate",
+    "80",
+    "--eval-episodes",
+    "2",
+    "--devices",
+    "1",
+]
 
 
 def test_they_train_survive_kill_and_resume_play_benchmark_and_export(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ class EnvSettings:
     scenario: str = "simple"
     """Built-in environment (listed by `counterpoint envs`)."""
     env: str = ""
-    """Your own environment instead of a scenario: PettingZoo, Gymnasium or compiled, as package.module:name or file.py:name."""
+    """Your own environment instead of a scenario: PettingZoo, Gymnasium or compiled, as package.module:name or file.py:name, or
+    a Gymnasium id such as CartPole-v1."""
     max_episode_len: int = 0
     """Steps per episode (0: the environment's own limit; 25 in particle environments)."""
     num_agents: int = 0
@@ -71,8 +72,10 @@ class EnvSettings:
     @property
     def short(self) -> str:
         """The environment in one word, for the names of folders."""
-        place = self.env.rpartition(":")[0]
-        return Path(place).name.removesuffix(".py").rpartition(".")[2] or self.scenario
+        place, colon, name = self.env.rpartition(":")
+        if not colon:
+            return name.replace("/", "-") or self.scenario  # a Gymnasium id such as ALE/Pong-v5
+        return Path(place).name.removesuffix(".py").rpartition(".")[2]
 
     def build(self) -> Environment:
         """Opens or makes the environment."""
@@ -322,6 +325,14 @@ def to_dict(config: Config) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def flat(config: Config) -> dict[str, Any]:
+    """Returns all settings by name, without their groups."""
+    homes = homes_of(config)
+    return {
+        name: getattr(getattr(config, homes[name]) if homes[name] else config, name) for name in homes if name not in GROUPS
+    }
+
+
 def from_dict(data: dict[str, Any]) -> Config:
     """Returns the settings of plain data."""
     flat: dict[str, Any] = {}
@@ -411,6 +422,8 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             raise UsageError(f"{name} must be a list of words such as ['N=5'], not {value!r}.")
         return tuple(value)
     else:
+        if origin is int and isinstance(value, float) and value.is_integer():
+            return int(value)  # such as 1e4
         allowed = (int, float) if origin is float else origin
         if not isinstance(value, allowed) or (isinstance(value, bool) and origin is not bool):
             what = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}[origin]

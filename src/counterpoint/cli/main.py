@@ -1,7 +1,10 @@
 """The entry point of the command line."""
 
 import difflib
+import os
+import shutil
 import sys
+import textwrap
 
 from counterpoint import __version__
 from counterpoint.cli import parsing, registry
@@ -16,7 +19,7 @@ def usage() -> str:
     lines = []
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         members = {name: command for name, command in COMMANDS.items() if command.group == group}
-        lines += [f"{group}:", *(f"  {name:<{width}}  {command.summary}" for name, command in members.items()), ""]
+        lines += [f"{group}:", *(_entry(name, command.summary, width) for name, command in members.items()), ""]
     return "\n".join(
         [
             "usage: counterpoint COMMAND [OPTIONS]",
@@ -25,14 +28,29 @@ def usage() -> str:
             "",
             *lines,
             "Options:",
-            f"  {'--help':<{width}}  Print this help; `counterpoint COMMAND --help` describes a command and its options.",
-            f"  {'--version':<{width}}  Print the version.",
+            _entry("--help", "Print this help; `counterpoint COMMAND --help` describes a command and its options.", width),
+            _entry("--version", "Print the version.", width),
         ]
     )
 
 
+def _entry(name: str, summary: str, width: int) -> str:
+    """Returns a line of the help, or several on a narrow terminal."""
+    room = max(40, shutil.get_terminal_size((120, 24)).columns)
+    return textwrap.fill(f"  {name:<{width}}  {summary}", room, subsequent_indent=" " * (width + 4), break_on_hyphens=False)
+
+
 def main() -> None:
     """Runs a command; exits with 2 for wrong usage, 3 if learning diverged, 4 without enough learners, 130 if interrupted."""
+    try:
+        _main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at exit
+        sys.exit(141)
+
+
+def _main() -> None:
     words = sys.argv[1:]
     if not words or words[0] in ("--help", "-h", "help"):
         print(usage())

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import re
 import sys
 import typing
 from collections.abc import Callable
@@ -39,7 +40,36 @@ def parse(target: Callable[..., Any], words: list[str], prog: str, **options: An
 
     hook = getattr(events, "on_parse_error", None)
     with hook(refuse) if hook else contextlib.nullcontext():
-        return tyro.cli(target, args=words, prog=prog, **options)
+        return tyro.cli(target, args=_whole_numbers(words, target), prog=prog, **options)
+
+
+def _whole_numbers(words: list[str], target: Callable[..., Any]) -> list[str]:
+    """Returns the words with whole numbers in float notation, such as 1e4, written out where an option takes an integer."""
+    integers = {name for name, kind in _options(target).items() if kind is int}
+    plain: list[str] = []
+    option = ""
+    for word in words:
+        if word.startswith("--"):
+            option, sign, value = word.partition("=")
+            plain.append(f"{option}={_whole(value)}" if sign and _name(option) in integers else word)
+            option = "" if sign else option
+        else:
+            plain.append(_whole(word) if _name(option) in integers else word)
+            option = ""
+    return plain
+
+
+def _name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _whole(text: str) -> str:
+    """Returns 1e4 as 10000, and everything else as it is."""
+    match = re.fullmatch(r"\+?(\d+)(?:\.(\d*))?[eE]\+?(\d{1,3})", text)
+    if not match:
+        return text
+    digits, decimals, exponent = match[1], (match[2] or "").rstrip("0"), int(match[3])
+    return text if len(decimals) > exponent else str(int(digits + decimals.ljust(exponent, "0")))
 
 
 def call(function: Callable[..., Any], words: list[str], prog: str) -> None:
@@ -99,12 +129,12 @@ def _suggestion(tokens: list[str], target: Callable[..., Any]) -> str:
     return ""
 
 
-def _options(target: Callable[..., Any]) -> list[str]:
-    """Returns the names of a function's or a dataclass's options, without groups and positional arguments."""
-    names: list[str] = []
+def _options(target: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the options of a function or a dataclass with their types, without groups and positional arguments."""
+    found: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(target, include_extras=True).items():
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            names += _options(hint)
+            found |= _options(hint)
         elif name != "return" and _POSITIONAL not in typing.get_args(hint):
-            names.append(name)
-    return names
+            found[name] = hint
+    return found

@@ -5,15 +5,17 @@ NumPy only, so that the worker processes that step them need no JAX. An environm
 """
 
 import contextlib
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.loading import first_line, load_object
+from counterpoint.core.loading import first_line, is_address, load_object
 from counterpoint.core.spaces import ActionSpace, Box, Discrete, Spec, action_space_of
 
 LONGEST = 1000
@@ -54,11 +56,24 @@ def open_env(address: str, arguments: Mapping[str, Any], render: bool = False, f
 
 
 def load_factory(address: str) -> Any:
-    """Returns the function or class at an address that makes an environment."""
+    """Returns the function or class at an address, or for a Gymnasium id, that makes an environment."""
+    if not is_address(address):
+        return _gymnasium_factory(address)
     factory = load_object(address, "--env")
     if not callable(factory):
         raise UsageError(f"--env {address} is not a function or class that makes an environment.")
     return factory
+
+
+def _gymnasium_factory(name: str) -> Any:
+    """Returns what makes the environment of a Gymnasium id."""
+    import gymnasium
+
+    if name not in gymnasium.registry:
+        close = difflib.get_close_matches(name, list(gymnasium.registry), 1)
+        hint = f" (perhaps {close[0]}?)" if close else ""
+        raise UsageError(f"--env {name} must be package.module:name or path/to/file.py:name, or a known Gymnasium id{hint}.")
+    return partial(gymnasium.make, name)
 
 
 def _brief(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.loading import first_line, load_object
+from counterpoint.core.loading import first_line, is_address, load_object
 from counterpoint.core.types import Environment
 from counterpoint.envs.own import as_world, makes_world
 from counterpoint.envs.registry import construct
@@ -24,6 +24,8 @@ def open_environment(address: str, arguments: Mapping[str, Any], teams: Sequence
     prefix, _, name = address.partition(":")
     if prefix in ADAPTERS:
         return _limited(import_module(ADAPTERS[prefix]).make(name, **arguments), teams, max_steps)
+    if not is_address(address):  # a Gymnasium id
+        return environment.open_environment(address, arguments, teams, max_steps)
     thing = load_object(address, "--env")
     if not makes_world(thing):
         return environment.open_environment(address, arguments, teams, max_steps)

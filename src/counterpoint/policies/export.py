@@ -69,8 +69,18 @@ class Answers(NamedTuple):
     actions: list[np.ndarray]
 
 
-def export(run: str | Path | Run, format: str = "onnx", out: str | Path = "", seed_index: int = 0) -> Path:
-    """Writes the policy that a run last saved for use elsewhere and returns the folder (empty `out`: inside the run's own)."""
+def export(
+    run: str | Path | Run,
+    format: str = "onnx",
+    out: str | Path = "",
+    seed_index: int = 0,
+    at: str | int = "last",
+    env: str = "",
+) -> Path:
+    """Writes a policy of a run for use elsewhere and returns the folder (empty `out`: inside the run's own).
+
+    `at` and `env` are those of `counterpoint.load`.
+    """
     if format not in FORMATS:
         raise UsageError(f"format must be one of {', '.join(FORMATS)}, not {format!r}.")
     if format == "onnx":
@@ -79,7 +89,7 @@ def export(run: str | Path | Run, format: str = "onnx", out: str | Path = "", se
     run = run if isinstance(run, Run) else open_run(run)
     folder = Path(out).expanduser() if out else run.path / "export" / format
     _check_free(folder)
-    policy = load(run, seed_index)
+    policy = load(run, seed_index, at, env)
     parts = parts_of(run, policy, seed_index)
     obs, expected = trials_of(run, policy, NUM_TRIALS)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -318,7 +328,7 @@ def parts_of(run: Run, policy: Policy, seed_index: int) -> Parts:
     each = range(spec.num_agents)
     spaces = tuple(map(numpy_policy.space_of, spec.action_spaces))
     team = numpy_policy.make_team(numpy_policy.layers_of(jax.device_get(actors.layers)), spaces, rules)
-    _, saved = run.load_policy()
+    saved = policy.about or run.policy_about()
     about = {
         "counterpoint": __version__,
         "run": run.name,

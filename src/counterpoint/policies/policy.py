@@ -1,6 +1,7 @@
 """A trained team: maps observations by agent name to actions by agent name."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from counterpoint.core.picture import Picture
 from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment
 from counterpoint.policies.random import random_actors, random_algorithm
-from counterpoint.runs import Run, open_run
+from counterpoint.runs import Run, history, open_run
+from counterpoint.training import sources
 from counterpoint.training.evaluate import LATE, Episodes, evaluator, pictures, save_film
 from counterpoint.training.program import algorithm_of
+from counterpoint.viz import render
 
 
 class Policy:
@@ -35,6 +38,8 @@ class Policy:
         actors: Callable[[Any], Actors | None] = lambda policy: None,
     ) -> None:
         self.env, self.algo, self.parameters, self.actors = env, algo, parameters, actors
+        self.about: dict[str, Any] = {}
+        """What is known of a policy that was loaded: `episodes` and `step` at which it was saved."""
         self._key = prng.key(seed)
         self._calls = 0
         self._greedy = jax.jit(algo.greedy)
@@ -49,6 +54,13 @@ class Policy:
         self._calls += 1
         begin = self.algo.begin(jax.random.fold_in(self._key, self._calls))
         self._carry = jax.tree.map(lambda leaf: leaf[None], begin)
+
+    def with_parameters(self, parameters: Any, about: dict[str, Any]) -> "Policy":
+        """Returns the policy with other parameters, sharing what is compiled."""
+        other = copy.copy(self)
+        other.parameters, other.about = parameters, about
+        other.reset()
+        return other
 
     def act(self, obs: dict[str, Any], greedy: bool = True, vectors: bool = False, legal: dict[str, Any] | None = None) -> Any:
         """Returns each agent's native action: an integer if its actions are discrete, an array if they are continuous.
@@ -90,32 +102,97 @@ class Policy:
         """Returns pictures of whole episodes of a compiled environment."""
         return pictures(self.env, self._evaluate(self.parameters, episodes, seed, explore, record=True))
 
+    def frames(self, episodes: int = 3, seed: int = 0, explore: bool = False) -> list[list[np.ndarray]]:
+        """Returns images [H, W, 3] of whole episodes; none if the environment cannot draw."""
+        played = self._evaluate(self.parameters, episodes, seed, explore, record=True)
+        if played.frames is not None:
+            return played.frames
+        films = pictures(self.env, played)
+        return [[render.rgb(picture, past=film[:t]) for t, picture in enumerate(film)] for film in films]
+
     def save_film(self, path: str | Path, episodes: int = 3, seed: int = 0, explore: bool = False) -> bool:
         """Writes a film of whole episodes; returns False, and writes nothing, if the environment cannot draw."""
         return save_film(self.env, self._evaluate(self.parameters, episodes, seed, explore, record=True), path)
 
 
-def load(run: str | Path | Run, seed_index: int = 0) -> Policy:
-    """Returns the policy that a run last saved (of its first seed by default)."""
+def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "") -> Policy:
+    """Returns a policy of a run (of its first seed by default).
+
+    `at` selects the last one, the "best" by evaluation, or the one kept nearest to a number of episodes. `env` is the place of
+    an environment of your own that has moved since.
+    """
     run = run if isinstance(run, Run) else open_run(run)
-    config = configs.from_dict(run.config)
+    return _load(run, seed_index, [at], env)[0]
+
+
+def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "") -> list[Policy]:
+    """Returns every policy that a run kept along the way, the last one included, in the order of training."""
+    run = run if isinstance(run, Run) else open_run(run)
+    return _load(run, seed_index, history.episodes_of(run), env)
+
+
+def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str) -> list[Policy]:
+    """Returns the policies of these moments of a run; the environment is opened once for all."""
+    config = sources.located(configs.from_dict(run.config), run, env)
     if not 0 <= seed_index < config.training.num_seeds:
         raise UsageError(
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
-    env = config.world.build()
-    config.check(env)
-    algo = algorithm_of(config, env)
-    tensors, _ = run.load_policy()
+    found = [history.load_at(run, at, seed_index) for at in moments]
+    world = config.world.build()
+    config.check(world)
+    algo = algorithm_of(config, world)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
-    found = {name: tensors[name].shape[1:] for name in tensors}
     wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}
-    if found != wanted:
-        raise UsageError(f"policy.safetensors of {run.path} does not fit its config.json: restore both, or train anew.")
-    policy = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[name][seed_index]) for name in wanted])
-    return Policy(env, algo, policy, actors=partial(config.entry.actors, config.learning, env.spec))
+    first = Policy(world, algo, None, actors=partial(config.entry.actors, config.learning, world.spec))
+    policies = []
+    for at, (tensors, about) in zip(moments, found, strict=True):
+        if {name: tensor.shape[1:] for name, tensor in tensors.items()} != wanted:
+            what = "policy.safetensors" if at == "last" else f"the policy at {at}"
+            raise UsageError(f"{what} of {run.path} does not fit its config.json: restore both, or train anew.")
+        leaves = [jnp.asarray(tensors[name][seed_index]) for name in wanted]
+        policies.append(first.with_parameters(jax.tree.unflatten(jax.tree.structure(shapes), leaves), about))
+    return policies
 
 
 def random_team(env: Environment) -> Policy:
     """Returns a team that draws its actions uniformly, whether it is asked to explore or not."""
     return Policy(env, random_algorithm(env.spec), (), actors=lambda policy: random_actors(env.spec))
+
+
+def film_history(policies: Sequence[Policy], path: str | Path, seed: int = 0, explore: bool = False) -> bool:
+    """Films one episode of each policy, all with the same seed, titled with the episodes that it was trained for.
+
+    Returns False, and writes nothing, if the environment cannot draw.
+    """
+    titles = [f"after {policy.about.get('episodes', 0)} episodes" for policy in policies]
+    if policies[0].env.compiled is not None:
+        films = [_titled(title, policy.film(1, seed, explore)) for title, policy in zip(titles, policies, strict=True)]
+        if any(films):
+            render.save([film for film in films if film], path)
+        return any(films)
+    shots = [policy.frames(1, seed, explore) for policy in policies]
+    films = [[_stamped(title, frame) for frame in shot[0]] for title, shot in zip(titles, shots, strict=True) if shot]
+    if any(films):
+        render.save_frames(films, path)
+    return any(films)
+
+
+def _titled(title: str, films: list[list[Picture]]) -> list[Picture]:
+    """Returns the pictures of one episode, their captions beginning with a title (two spaces end it)."""
+    return [
+        picture._replace(caption=f"{title}  {picture.caption.partition('  ')[2]}".rstrip())
+        for film in films
+        for picture in film
+    ]
+
+
+def _stamped(title: str, frame: np.ndarray) -> np.ndarray:
+    """Returns an image with a strip above it that shows a title."""
+    from PIL import Image, ImageDraw
+
+    height, width = frame.shape[:2]
+    page = Image.new("RGB", (width, height + 16), "white")
+    page.paste(Image.fromarray(frame[..., :3]), (0, 16))
+    ImageDraw.Draw(page).text((4, 2), title, fill="black")
+    return np.asarray(page)

@@ -4,6 +4,8 @@ folder.py        a run's folder: settings, metrics, policy file
 metrics.py       the metrics table, appended row by row
 checkpoints.py   manifests, state files and replay segments
 saver.py         checkpoints written in the background
+history.py       the best policy and some along the way
+lock.py          one writer per run
 listing.py       the list of runs in a folder
 files.py         files that are never half written
 tables.py        tables as Markdown and CSV

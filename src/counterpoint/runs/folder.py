@@ -1,13 +1,17 @@
 """A run is a folder, and only this package reads and writes its files.
 
-config.json           the settings, written when the run is created and when it is extended
+config.json           the settings, written when the run is created and when resuming changes some
 metrics.csv           one row per report and seed
 checkpoints/          ckpt-<step>.json and the files it lists: one state-… and the replay-… segments still in the ring
 policy.safetensors    the networks that act
+policies/             the best policy by evaluation and at most 20 along the way (history.py states the rule)
+env/                  a copy of the file of --env, to read, never executed
+lock                  exists while a process trains the run, and names it
 learners.csv          what each learner computed and when, if learning was distributed
 curve.png, team.gif   the learning curve and a film
 """
 
+import difflib
 import json
 import os
 import re
@@ -25,6 +29,10 @@ from counterpoint.runs import checkpoints, files, metrics
 from counterpoint.runs.checkpoints import Checkpoint, Segment
 from counterpoint.runs.metrics import Cell
 
+RUNS = Path("runs")
+"""The folder in which a bare name is looked up."""
+OWN_KEYS = ("format", "counterpoint", "changes")
+"""What config.json holds besides the settings."""
 FORMAT = 1
 """Increased whenever an older counterpoint could no longer read what this one writes."""
 
@@ -61,12 +69,25 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings that `create` received."""
-        return {key: value for key, value in _read_config(self.path).items() if key not in ("format", "counterpoint")}
+        """The settings that `create` received, with the changes since."""
+        return {key: value for key, value in _read_config(self.path).items() if key not in OWN_KEYS}
 
-    def rewrite_config(self, config: Mapping[str, Any]) -> None:
-        """Replaces the settings, for a run that is extended."""
-        files.write_durably(self.path / "config.json", _render_config(config))
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """The settings that changed when the run was resumed: [{"episode": 4000, "lr": [0.01, 0.001]}], old and new value."""
+        return _read_config(self.path).get("changes", [])
+
+    def rewrite_config(self, config: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> None:
+        """Replaces the settings of a run that goes on with others, and records what changed."""
+        recorded = [*self.changes, *([dict(changes)] if changes else [])]
+        files.write_durably(self.path / "config.json", _render_config(config, recorded))
+
+    def keep_source(self, source: Path) -> None:
+        """Copies the text of a Python file into the folder, for people who read it where the file is missing."""
+        target = self.path / "env" / source.name
+        with files.explained(target):
+            target.parent.mkdir(exist_ok=True)
+        files.write_durably(target, source.read_bytes())
 
     def append_metrics(self, row: Mapping[str, int | float | str | np.generic]) -> None:
         """Appends a row to the metrics at once. The first row fixes the columns; a later row may leave some out."""
@@ -93,15 +114,11 @@ class Run:
 
     def load_policy(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Returns the tensors of policy.safetensors and their description."""
-        path = self.policy_path
-        try:
-            with safetensors.safe_open(path, "np") as file:
-                names = file.keys()
-                return {name: file.get_tensor(name) for name in names}, json.loads(file.metadata()["about"])
-        except FileNotFoundError:
-            raise UsageError(f"{path} does not exist: the run has saved no policy yet, let it train longer") from None
-        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-            raise UsageError(f"{path} is damaged ({error}): resume the run to write it again") from None
+        return read_policy(self.policy_path)
+
+    def policy_about(self) -> dict[str, Any]:
+        """Returns the description of policy.safetensors without reading its tensors."""
+        return read_policy(self.policy_path, tensors=False)[1]
 
     def save(
         self, step: int, state: Mapping[str, np.ndarray], counters: Mapping[str, Any], segments: Sequence[Segment] = (),
@@ -144,16 +161,37 @@ def create(save_dir: str | os.PathLike[str], exp_name: str, config: Mapping[str,
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Returns the run in a folder that `create` made."""
+    """Returns the run in a folder that `create` made; a bare name is also looked up in ./runs."""
     folder = Path(path).expanduser()
+    if _is_bare(path) and not (folder / "config.json").exists() and (RUNS / folder / "config.json").exists():
+        folder = RUNS / folder
     _read_config(folder)
     return Run(folder)
 
 
-def _render_config(config: Mapping[str, Any]) -> bytes:
-    if taken := config.keys() & {"format", "counterpoint"}:
+def _is_bare(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path is a name without folders."""
+    text = os.fspath(path)
+    return bool(text) and os.sep not in text and text not in (".", "..", "~")
+
+
+def read_policy(path: Path, tensors: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns the tensors (or none of them) of a policy file and their description."""
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            names = file.keys() if tensors else ()
+            return {name: file.get_tensor(name) for name in names}, json.loads(file.metadata()["about"])
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist: the run has saved no policy yet, let it train longer") from None
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise UsageError(f"{path} is damaged ({error}): resume the run to write it again") from None
+
+
+def _render_config(config: Mapping[str, Any], changes: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    if taken := config.keys() & set(OWN_KEYS):
         raise ValueError(f"the settings {sorted(taken)} are written by runs.create itself")
-    return json.dumps({"format": FORMAT, "counterpoint": __version__, **config}, indent=2).encode()
+    facts = {"format": FORMAT, "counterpoint": __version__, **config} | ({"changes": list(changes)} if changes else {})
+    return json.dumps(facts, indent=2).encode()
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -164,7 +202,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         inside = sorted(found.parent.name for found in folder.glob("*/config.json"))
         more = ", …" if inside[5:] else ""
-        hint = f"choose one of the runs in it ({', '.join(inside[:5])}{more})" if inside else "check the path"
+        hint = (
+            f"choose one of the runs in it ({', '.join(inside[:5])}{more})" if inside else f"check the path{_similar(folder)}"
+        )
         raise UsageError(f"{folder} is not a run, it has no config.json: {hint}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} cannot be read ({error!r}): restore it or start a new run") from None
@@ -174,3 +214,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
             f"and reads formats up to {FORMAT}: upgrade counterpoint"
         )
     return config
+
+
+def _similar(folder: Path) -> str:
+    """Returns a hint at the run in ./runs whose name is most like a folder's."""
+    close = difflib.get_close_matches(folder.name, [found.parent.name for found in RUNS.glob("*/config.json")], 1)
+    return f" (perhaps {close[0]}?)" if close else ""

@@ -1,54 +1,201 @@
-"""The list of runs in a folder."""
+"""The list of runs in a folder: what each one is, how far it is, how well it does, and how it differs from the others."""
 
+import dataclasses
+import difflib
+import math
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from counterpoint.core.errors import UsageError
+from counterpoint.runs import lock, metrics
 from counterpoint.runs.folder import Run
+from counterpoint.runs.history import SUCCESS
+
+State = Literal["running", "stopped", "finished", "unreadable"]
+
+DERIVED = (
+    *("exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir", "preset", "restore", "display", "benchmark", "devices"),
+    *("report_every", "save_rate", "workers"),
+)
+"""Settings that say nothing about how a run learns."""
+SHOWN = ("scenario", "env", "algorithm", "good_policy", "adv_policy", "num_episodes")
+"""Settings that the list shows in columns of their own."""
+COLUMNS = ("name", "env", "algorithm", "episodes", "return", "success", "state", "written")
+"""What runs can be sorted and filtered by, besides their settings."""
 
 
-class Summary(NamedTuple):
+@dataclass(frozen=True)
+class Summary:
     """One run in the list."""
 
     name: str
-    scenario: str
-    algorithm: str
-    episodes: int
+    env: str = ""
+    """The scenario, or the environment of --env without its folder."""
+    algorithm: str = ""
+    """One algorithm, or one for each team."""
+    episodes: int = 0
     """Episodes of the seed that has the fewest."""
-    last_return: float | None
-    """Sum over agents at the last report, averaged over seeds."""
-    state: Literal["finished", "unfinished", "unreadable"]
-    age: float
+    planned: int = 0
+    returns: dict[str, float] = field(default_factory=dict)
+    """Mean return of each team at the last report, averaged over seeds: what training prints at its end."""
+    greedy: bool = False
+    """Whether the returns are those of the evaluation; otherwise they are those of training."""
+    success: float | None = None
+    """Share of successful episodes in the last evaluation, if the environment reports it."""
+    state: State = "unreadable"
+    owner: str = ""
+    """The process that trains the run now."""
+    age: float = 0.0
     """Seconds since the run last wrote a file."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """All settings by name."""
+    differs: dict[str, Any] = field(default_factory=dict)
+    """The settings in which the run differs from the others in the list with its environment and algorithm."""
 
 
 def list_runs(save_dir: str | os.PathLike[str]) -> list[Summary]:
-    """Returns the runs in a folder, most recently written first."""
-    summaries = (_summary(path.parent) for path in Path(save_dir).expanduser().glob("*/config.json"))
-    return sorted(summaries, key=lambda summary: (summary.age, summary.name))
+    """Returns the runs in a folder, newest last. Reads the settings and the last rows of each, never all its metrics."""
+    found = (_summary(path.parent) for path in Path(save_dir).expanduser().glob("*/config.json"))
+    return with_differences(sorted(found, key=lambda run: (-run.age, run.name)))
+
+
+def with_differences(runs: Sequence[Summary]) -> list[Summary]:
+    """Returns the runs with the settings that differ between those of the same environment and algorithm."""
+    groups: dict[tuple[str, str], list[Summary]] = {}
+    for run in runs:
+        groups.setdefault((run.env, run.algorithm), []).append(run)
+
+    def differences(run: Summary) -> dict[str, Any]:
+        others = groups[run.env, run.algorithm]
+        return {
+            name: value
+            for name, value in run.settings.items()
+            if name not in DERIVED + SHOWN and any(other.settings.get(name, value) != value for other in others)
+        }
+
+    return [dataclasses.replace(run, differs=differences(run)) for run in runs]
+
+
+def sorted_by(runs: Sequence[Summary], key: str) -> list[Summary]:
+    """Returns the runs sorted by a column or a setting, largest last; runs without a value come first."""
+    _check_key(runs, key, "--sort")
+
+    def rank(run: Summary) -> tuple[int, float, str]:
+        value = -run.age if key == "written" else value_of(run, key)
+        if isinstance(value, int | float) and not math.isnan(value):
+            return 1, float(value), run.name
+        return (0, 0.0, run.name) if value is None or isinstance(value, float) else (2, 0.0, str(value))
+
+    return sorted(runs, key=rank)
+
+
+def filtered(runs: Sequence[Summary], conditions: Sequence[str]) -> list[Summary]:
+    """Returns the runs that meet every condition key=value; a value may contain * and ?."""
+    kept = list(runs)
+    for condition in conditions:
+        key, sign, wanted = condition.partition("=")
+        if not (key and sign):
+            raise UsageError(f"--filter {condition} must have the form key=value, such as state=running or lr=0.01.")
+        _check_key(runs, key, "--filter")
+        kept = [run for run in kept if _matches(value_of(run, key), wanted)]
+    return kept
+
+
+def value_of(run: Summary, key: str) -> Any:
+    """Returns a column or a setting of a run, or None."""
+    columns: dict[str, Callable[[], Any]] = {
+        "return": lambda: run.returns.get("good", next(iter(run.returns.values()), None)),
+        "written": lambda: run.age,
+    }
+    name = key.replace("-", "_")
+    if name in columns:
+        return columns[name]()
+    return getattr(run, name) if name in COLUMNS else run.settings.get(name)
+
+
+def _check_key(runs: Sequence[Summary], key: str, option: str) -> None:
+    known = {*COLUMNS, *(name for run in runs for name in run.settings)}
+    if runs and key.replace("-", "_") not in known:
+        close = difflib.get_close_matches(key.replace("-", "_"), sorted(known), 1)
+        hint = f"perhaps {close[0]}?" if close else f"use {', '.join(COLUMNS)} or the name of a setting."
+        raise UsageError(f"{option} {key}: no run has that; {hint}")
+
+
+def _matches(value: Any, wanted: str) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(wanted) == value
+        except ValueError:
+            return False
+    texts = value if isinstance(value, list | tuple) else ["" if value is None else value]
+    return any(fnmatchcase(str(text).lower(), wanted.lower()) for text in texts)
 
 
 def _summary(path: Path) -> Summary:
-    """Summarises a run by world.scenario, algorithm and training.num_episodes, and by seed, episode and return_sum."""
-    names = ("config.json", "metrics.csv", "checkpoints")
-    age = time.time() - max((path / name).stat().st_mtime for name in names if (path / name).exists())
+    age = time.time() - max((_mtime(path / name) for name in ("config.json", "metrics.csv", "checkpoints")), default=0.0)
     try:
-        config, rows = Run(path).config, Run(path).rows()
-        scenario, algorithm = config["world"]["scenario"], config["algorithm"]
-        planned = int(config["training"]["num_episodes"])
-    except (UsageError, OSError, KeyError, TypeError, ValueError):
-        return Summary(name=path.name, scenario="", algorithm="", episodes=0, last_return=None, state="unreadable", age=age)
-    last = {row.get("seed"): row for row in rows}.values()
+        run, settings = Run(path), _flat(Run(path).config)
+        env, algorithm = _env(settings), _algorithm(settings)
+        planned, seeds = int(settings["num_episodes"]), int(settings.get("num_seeds", 1))
+        rows = metrics.last_rows(run.metrics_path, max(1, min(seeds, 10_000)))
+    except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError):
+        return Summary(name=path.name, age=age)
+    last = list({row.get("seed"): row for row in rows}.values())
     episodes = min((cell for row in last if isinstance(cell := row.get("episode"), int)), default=0)
-    returns = [cell for row in last if isinstance(cell := row.get("return_sum"), int | float)]
+    evaluated, trained = _means(last, "eval/team/"), _means(last, "team/")
+    owner = lock.owner(path)
     return Summary(
         name=path.name,
-        scenario=scenario,
+        env=env,
         algorithm=algorithm,
         episodes=episodes,
-        last_return=sum(returns) / len(returns) if returns else None,
-        state="finished" if episodes >= planned else "unfinished",
+        planned=planned,
+        returns=evaluated or trained,
+        greedy=bool(evaluated),
+        success=next((value for name in SUCCESS for value in _means(last, name).values()), None),
+        state="running" if owner else "finished" if episodes >= planned else "stopped",
+        owner=str(owner or ""),
         age=age,
+        settings=settings,
     )
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all settings by name, without their groups."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _env(settings: Mapping[str, Any]) -> str:
+    place, colon, name = str(settings.get("env") or "").rpartition(":")
+    short = Path(place).name if place.endswith(".py") else place
+    return f"{short}{colon}{name}" or str(settings["scenario"])
+
+
+def _algorithm(settings: Mapping[str, Any]) -> str:
+    """Returns one algorithm, or one for each team if they differ."""
+    usual = str(settings["algorithm"])
+    good, adversary = (str(settings.get(name) or usual) for name in ("good_policy", "adv_policy"))
+    short = [Path(name).name if ".py:" in name else name for name in (good, adversary)]
+    return short[0] if good == adversary else f"good {short[0]}, adversary {short[1]}"
+
+
+def _means(rows: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, float]:
+    """Returns the mean over rows of the columns that begin with a prefix, by the rest of their name."""
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith(prefix))
+    values = {name: [cell for row in rows if isinstance(cell := row.get(name), int | float)] for name in names}
+    return {name.removeprefix(prefix): sum(cells) / len(cells) for name, cells in values.items() if cells}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,8 @@ import numpy as np
 
 from counterpoint.runs import files
 
+BLOCK = 1 << 14
+"""Bytes to read from a file's end at first."""
 Cell = int | float | str | None
 """One value of the metrics table; None where a row left it out."""
 
@@ -31,6 +34,26 @@ def read_rows(path: Path) -> list[dict[str, Cell]]:
     """Returns the rows with numbers as numbers, without lines that are torn or mangled."""
     columns, *rows = map(_cells, _read_lines(path) or [b""])
     return [dict(zip(columns, map(_number, row), strict=True)) for row in rows if len(row) == len(columns)]
+
+
+def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:
+    """Returns the last `count` rows, or fewer if there are fewer, without reading the whole file."""
+    try:
+        with open(path, "rb") as file:
+            header, size = file.readline(), file.seek(0, os.SEEK_END)
+            block = BLOCK
+            while True:
+                start = max(len(header), size - block)
+                file.seek(start)
+                lines = _complete_lines(file.read(size - start))
+                lines = lines if start == len(header) else lines[1:]  # the block may begin within a line
+                columns = _cells(header)
+                rows = [row for row in map(_cells, lines[-2 * count :]) if len(row) == len(columns)][-count:]
+                if len(rows) == count or start == len(header):
+                    return [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
+                block *= 4
+    except FileNotFoundError:
+        return []
 
 
 def truncate(path: Path, step: int) -> None:

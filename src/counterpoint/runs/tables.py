@@ -1,7 +1,8 @@
-"""Tables as Markdown and CSV."""
+"""Tables as Markdown and CSV, and aligned on a terminal."""
 
 import csv
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,38 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     numeric = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(header))]
     rule = ["--:" if right else ":--" for right in numeric]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in (header, rule, *body))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], optional: Sequence[str] = ()) -> None:
+    """Prints a table: aligned on a terminal, in Markdown otherwise.
+
+    On a terminal that is too narrow, the `optional` columns are left out, first things first, and the last line says which.
+    """
+    body = _checked(header, rows)
+    if not sys.stdout.isatty():
+        print(markdown_table(header, body), end="")
+        return
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    cells = [[_text(value) for value in row] for row in body]
+    widths = [max(map(cell_len, column)) for column in zip(header, *cells, strict=True)]
+    shown = list(range(len(header)))
+    for name in optional:
+        if sum(widths[i] + 2 for i in shown) > console.width:
+            shown.remove(header.index(name))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+    for i in shown:
+        numeric = bool(body) and all(_is_number(row[i]) for row in body)
+        table.add_column(Text(header[i]), justify="right" if numeric else "left", overflow="ellipsis" if numeric else "fold")
+    for row in cells:
+        table.add_row(*(Text(row[i]) for i in shown))
+    console.print(table)
+    if gone := [name for i, name in enumerate(header) if i not in shown]:
+        console.print(Text(f"not shown for lack of room: {', '.join(gone)}", style="dim"))
 
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -41,8 +74,13 @@ def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _cell(value: Any) -> str:
+def _text(value: Any) -> str:
+    """Returns a value as text on one line, without control characters."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     text = f"{value:.2f}" if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _cell(value: Any) -> str:
+    return _text(value).replace("|", "\\|")

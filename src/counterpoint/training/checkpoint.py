@@ -61,6 +61,26 @@ def rows_added(program: Program, loop: Loop) -> int:
     return int(program.memory.added(loop.replay)[0]) if program.memory.rows else 0
 
 
+def first_bad_reward(program: Program, loop: Loop, seed: int) -> tuple[int, int, float] | None:
+    """Returns the step, the agent and the value of the first reward of a seed in the memory that is not finite, if any."""
+    memory, spec = program.memory, program.env.spec
+    if memory.rows is None:
+        return None
+    rows = memory.rows(loop.replay)
+    capacity, added = _capacity(program, rows), rows_added(program, loop)
+    parts = np.concatenate(list(_views(rows, capacity)))
+    parts = parts if program.splits_batch else parts[seed : seed + 1]
+    at = spec.num_agents * (spec.obs_size + spec.act_size)  # a row begins with observations and actions; rewards follow
+    bad = np.argwhere(~np.isfinite(parts[..., at : at + spec.num_agents]))
+    found = []
+    for device, slot, agent in bad.tolist():
+        row = added - 1 - (added - 1 - slot) % capacity
+        if row >= 0:
+            step = row * len(parts) + device + 1  # devices take every other transition in turn
+            found.append((step, agent, float(parts[device, slot, at + agent])))
+    return min(found, default=None)
+
+
 def _without_rows(program: Program, loop: Loop) -> Loop:
     """Returns the loop without its memory's rows, or without the memory if that is not saved."""
     memory = program.memory

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 
 from counterpoint.algos.base import Agents
 from counterpoint.core import prng
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.numpy_policy import Layer, Rules
 from counterpoint.core.types import Key, Transition
 from counterpoint.external.adapters import LAST
@@ -257,10 +257,23 @@ class Host:
             after = self._states(positions, self._empty, np.zeros_like(states.entropy), 0, serial)
         columns = [_side_by_side(column) for column in zip(*(copy[:11] for copy in played), strict=True)]
         obs, action, reward, next_obs, terminated, alive, done, returns, lengths, legal, next_legal = columns
+        self._refuse_bad_rewards(reward, int(states.step))
         masks = {"legal": legal, "next_legal": next_legal}
         steps = Transition(obs, action, reward, next_obs, terminated, alive, done, carry=self._carry, **masks)
         ended = np.int32(done.sum()), returns[done].sum(axis=0, dtype=np.float32), np.float32(lengths[done].sum())
         return after, steps, Finished(*ended)  # pyright: ignore[reportArgumentType]
+
+    def _refuse_bad_rewards(self, reward: np.ndarray, step: int) -> None:
+        """Raises if a reward [T, E, N] of the rollout that began at `step` is not finite, and says whose and when."""
+        if np.isfinite(reward).all():
+            return
+        env, (t, e, i) = self._program.env, np.argwhere(~np.isfinite(reward))[0]
+        raise Diverged(bad_reward(env.spec.agents[i], step + t * reward.shape[1] + e + 1, float(reward[t, e, i]), env.name))
+
+
+def bad_reward(agent: str, step: int, value: float, name: str) -> str:
+    """Returns the sentence about a reward that is not a finite number."""
+    return f"the reward of {agent} at step {step} is {value}: every reward must be a finite number, correct {name}."
 
 
 def _side_by_side(arrays: tuple[Any, ...]) -> Any:

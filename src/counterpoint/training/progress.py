@@ -56,11 +56,14 @@ class Console(Progress):
         seeds = f" × {self._seeds} seeds" * (self._seeds > 1)
         self.say(f"{config.world.env or config.world.scenario}: {agents}, {policies}, {self._total} episodes{seeds} → {path}")
         if sys.stdout.isatty():
-            from rich import progress
+            from rich import get_console, progress
 
             percent, text = progress.TextColumn("{task.percentage:>3.0f}%"), progress.TextColumn("{task.description}")
             left = progress.TextColumn("left"), progress.TimeRemainingColumn()
-            self._bar = progress.Progress(progress.BarColumn(), percent, text, progress.TimeElapsedColumn(), *left)
+            bar = progress.BarColumn(
+                bar_width=max(6, min(40, get_console().width - 90))
+            )  # text comes first on narrow terminals
+            self._bar = progress.Progress(bar, percent, text, progress.TimeElapsedColumn(), *left)
             self._bar.add_task("compiling", total=self._total)
             self._bar.start()
         else:
@@ -160,7 +163,8 @@ def _tensorboard(run: Run, stack: ExitStack) -> Callable[[int, Row], None]:
             folder = str(run.path / "tensorboard" / f"seed{seed}")
             writers[seed] = stack.enter_context(SummaryWriter(folder, purge_step=figures["step"]))
         for name, value in figures.items():
-            writers[seed].add_scalar(name, value, figures["step"])
+            if name != "step":  # it is the x-axis of every other curve
+                writers[seed].add_scalar(name, value, figures["step"])
 
     return write
 

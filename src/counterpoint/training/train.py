@@ -18,14 +18,16 @@ from counterpoint import config as configs
 from counterpoint import presets, runs
 from counterpoint.config import Config
 from counterpoint.core import prng
-from counterpoint.core.errors import UsageError
+from counterpoint.core.checks import flag
+from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.loading import refuse_nested
 from counterpoint.core.trees import names_of
-from counterpoint.runs import Run, Saver
+from counterpoint.runs import Run, Saver, history, lock
 from counterpoint.runs.tables import write_whole
-from counterpoint.training import checkpoint, report
+from counterpoint.training import checkpoint, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
+from counterpoint.training.external import bad_reward
 from counterpoint.training.learners import require_ray
 from counterpoint.training.loop import Engine, Loop, Program
 from counterpoint.training.program import Prepared, prepare
@@ -36,16 +38,16 @@ CALL_SECONDS = 0.5
 """How long one call of the compiled loop should take: progress and Ctrl-C are served between calls."""
 
 
+CHANGEABLE = ("num_episodes", "lr", "save_rate", "report_every", "eval_episodes", "plots_dir", "tensorboard", "wandb")
+"""Settings that may change when a run resumes."""
+
+
 class Interrupted(Exception):
     """The user asked to stop; the run, whose folder this carries, is saved."""
 
 
 class TooFewLearners(Exception):
     """Too few remote learners are left; the run is saved."""
-
-
-class Diverged(Exception):
-    """A parameter is no longer a finite number; what is saved still is."""
 
 
 class Job(NamedTuple):
@@ -56,6 +58,7 @@ class Job(NamedTuple):
     program: Program
     engine: Engine
     progress: Progress
+    best: history.Best
 
 
 class Clock(NamedTuple):
@@ -70,42 +73,67 @@ class Clock(NamedTuple):
 def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
     """Trains a new run to its end; settings are named as on the command line: train(scenario="simple")."""
     refuse_nested("counterpoint.train")
+    if settings.get("env") and settings.get("scenario"):
+        raise UsageError(f"env and scenario={settings['scenario']!r} exclude each other: choose one of them.")
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
-    prepared = prepare(configs.override(config, **{name: value for name, value in settings.items() if name != "preset"}))
+    config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
+    prepared = prepare(sources.absolute(config))
     config = prepared.config
     require_sinks(config)
     require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
-    run = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config))
-    return _train(run, prepared, progress or Progress())
+    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), progress or Progress()
+    with lock.hold(run.path, progress.say):
+        sources.keep(run, config)
+        return _train(run, prepared, progress)
 
 
-def resume(run: str | Path | Run, progress: Progress | None = None, num_episodes: int = 0) -> Run:
-    """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all."""
+def resume(
+    run: str | Path | Run, progress: Progress | None = None, num_episodes: int = 0, env: str = "", **changes: Any
+) -> Run:
+    """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all.
+
+    Other settings of CHANGEABLE may change too, such as lr=1e-3: config.json records them with the episode at which they
+    changed. `env` is the new place of an environment of your own that has moved.
+    """
     refuse_nested("counterpoint.resume")
     run, progress = run if isinstance(run, Run) else runs.open_run(run), progress or Progress()
-    config = configs.from_dict(run.config)
-    planned = config.training.num_episodes
-    if 0 < num_episodes < planned:
-        raise UsageError(f"--num-episodes {num_episodes} is fewer than the {planned} the run is set to: choose more.")
-    if is_finished(run, max(num_episodes, planned)):
+    old = configs.from_dict(run.config)
+    planned = old.training.num_episodes
+    config = _changed(old, {"num_episodes": num_episodes or planned, **changes})
+    if is_finished(run, config.training.num_episodes):
         more = f"counterpoint resume {run.path} --num-episodes {2 * planned}"
         progress.say(f"{run.path} is finished: all of its {planned} episodes are trained; for more: {more}")
         return run
-    config = configs.override(config, num_episodes=max(num_episodes, planned))
-    require_sinks(config)
-    require_ray(config)
-    prepared = prepare(config)
-    if num_episodes > planned:
-        run.rewrite_config(configs.to_dict(config))
-    return _train(run, prepared._replace(config=config), progress)
+    with lock.hold(run.path, progress.say):
+        config = sources.located(config, run, env)
+        require_sinks(config)
+        require_ray(config)
+        make_folder(config.evaluation.plots_dir, "--plots-dir")
+        prepared = prepare(config)
+        config = configs.override(config, report_every=prepared.config.evaluation.report_every)
+        return _train(run, prepared._replace(config=config), progress)
+
+
+def _changed(config: Config, changes: dict[str, Any]) -> Config:
+    """Returns the settings of a run that goes on, or refuses a change that a run cannot make."""
+    planned, wanted = config.training.num_episodes, changes["num_episodes"]
+    for name in changes:
+        if name.replace("-", "_") not in CHANGEABLE:
+            raise UsageError(
+                f"{flag(name)} cannot change in a run that goes on: leave it out, or start a new run; these can:"
+                f" {', '.join(map(flag, CHANGEABLE))}."
+            )
+    if wanted < planned:
+        raise UsageError(f"--num-episodes {wanted} is fewer than the {planned} the run is set to: choose more.")
+    return configs.override(config, **changes)
 
 
 def is_finished(run: Run, num_episodes: int) -> bool:
     """Returns whether the run was trained for that many episodes and wrote all its results."""
     try:
-        _, about = run.load_policy()
+        about = run.policy_about()
     except UsageError:
         return False
     return about.get("episodes", 0) >= num_episodes and about.get("finished", False)
@@ -128,7 +156,7 @@ def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
         sinks(run, config) as log,
         open_engine(config, program, run, progress.say, stop.set) as engine,
     ):
-        job = Job(run, config, program, engine, progress)
+        job = Job(run, config, program, engine, progress, history.Best(run, program.num_seeds))
         try:
             with Saver(run) as saver:
                 loop, clock = _start(job)
@@ -149,26 +177,39 @@ def _start(job: Job) -> tuple[Loop, Clock]:
     loop, clock = job.engine.begin(keys), Clock(seconds=0.0, fresh=True)
     saved = job.run.load()
     job.run.rewind(saved.step if saved else -1)  # rows reported after it will be reported again
-    if saved is None:
-        return loop, clock
-    for problem in saved.problems:
-        job.progress.say(problem)
-    return checkpoint.restore(job.program, loop, saved), Clock(**saved.counters)
+    if saved is not None:
+        for problem in saved.problems:
+            job.progress.say(problem)
+        loop, clock = checkpoint.restore(job.program, loop, saved), Clock(**saved.counters)
+    episodes = int(loop.episodes.min())
+    history.remove_after(job.run, episodes)
+    _record_changes(job, episodes)
+    return loop, clock
+
+
+def _record_changes(job: Job, episodes: int) -> None:
+    """Records in config.json which settings differ from those that it holds, and since when."""
+    old, new = configs.flat(configs.from_dict(job.run.config)), configs.flat(job.config)
+    changed = {name: [old.get(name), value] for name, value in new.items() if value != old.get(name)}
+    if changed:
+        job.run.rewrite_config(configs.to_dict(job.config), {"episode": episodes, **changed})
 
 
 def _until_done(
     job: Job, loop: Loop, clock: Clock, saver: Saver, log: Callable[[dict[str, Any]], None], stop: threading.Event
 ) -> Loop:
     """Returns the loop trained to its end: advance, check, report, save, repeat."""
-    run, config, program, engine, progress = job
-    check = jax.jit(_finite)
+    run, config, program, engine, progress, best = job
+    check = jax.jit(lambda agents, returns: (_finite(agents), _finite_returns(returns)))
     limit, safe_rows, safe_episodes = 1, checkpoint.rows_added(program, loop), int(loop.episodes.min())
     while (done := int(loop.episodes.min())) < config.training.num_episodes:
         learn = bool(program.schedule.warm(int(loop.step[0]), int(loop.episodes[0])))
         began, before = time.perf_counter(), int(loop.step[0])
         loop = engine.advance(loop, learn, limit, clock.fresh)
-        finite = jax.device_get(check(loop.agents))
+        returns = [loop.window.finished.returns, getattr(loop.envs, "returns", None)]
+        finite, finite_returns = jax.device_get(check(loop.agents, returns))
         spent = time.perf_counter() - began
+        _refuse_bad_rewards(job, finite_returns, loop)
         _refuse_divergence(job, finite, loop)
         clock = Clock(seconds=clock.seconds + spent, fresh=False)
         limit = _next_limit(limit, (int(loop.step[0]) - before) // config.training.update_every, spent)
@@ -176,10 +217,13 @@ def _until_done(
         finished = done >= config.training.num_episodes
         reached = np.asarray(loop.window.finished.episodes) >= program.schedule.report_every
         if (reached | (np.asarray(loop.episodes) >= config.training.num_episodes)).all():  # seeds may differ in length
-            for row in report.rows(config, program, engine, loop, clock.seconds):
+            rows = list(report.rows(config, program, engine, loop, clock.seconds))
+            for row in rows:
                 run.append_metrics(row)
                 progress.report(row)
                 log(row)
+            if config.evaluation.eval_episodes:
+                best.offer(_tensors(_policy(job, loop)), rows)
             clock = clock._replace(fresh=True)
         stopping = stop.is_set() and not finished
         if finished or stopping or (clock.fresh and done - safe_episodes >= config.checkpoints.save_rate):
@@ -187,6 +231,9 @@ def _until_done(
             safe_episodes = done
             if not finished:
                 _save_policy(job, loop)
+            if not stopping:
+                history.keep(run, _tensors(_policy(job, loop)), _about(job, loop), config.checkpoints.save_rate)
+            best.save(_about(job, loop))
         progress.update(done, int(loop.step[0]), clock.seconds)
         if stopping:
             raise Interrupted(run.path)
@@ -210,6 +257,27 @@ def _finite(agents: Any) -> dict[str, jax.Array]:
     return {name: jnp.stack(flags).all(axis=0) for name, flags in parts.items()}
 
 
+def _finite_returns(returns: list[Any]) -> jax.Array:
+    """Returns whether the sums of rewards [K, …, N] are finite, by seed and agent [K, N]."""
+    flags = [jnp.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim - 1))) for leaf in returns if leaf is not None]
+    return jnp.stack(flags).all(axis=0)
+
+
+def _refuse_bad_rewards(job: Job, finite: np.ndarray, loop: Loop) -> None:
+    """Raises if a reward was not finite, and says whose and when: no learning rate helps against that."""
+    if finite.all():
+        return
+    env, (seed, agent) = job.program.env, np.argwhere(~finite)[0]
+    found = checkpoint.first_bad_reward(job.program, loop, int(seed))
+    if found is None:
+        raise Diverged(
+            f"a reward of {env.spec.agents[agent]} was infinite or NaN by step {int(loop.step[seed])}: every reward must be a"
+            f" finite number, correct {env.name}."
+        )
+    step, agent, value = found
+    raise Diverged(bad_reward(env.spec.agents[agent], step, value, env.name))
+
+
 def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> None:
     """Raises if something is no longer finite, and says what, whose, and when."""
     bad = {part: flags for part, flags in finite.items() if not flags.all()}
@@ -228,18 +296,30 @@ def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> N
     )
 
 
+def _policy(job: Job, loop: Loop) -> Any:
+    return jax.device_get(job.program.algo.policy(loop.agents))
+
+
+def _tensors(policy: Any) -> dict[str, np.ndarray]:
+    return dict(zip(names_of(policy), map(np.asarray, jax.tree.leaves(policy)), strict=True))
+
+
+def _about(job: Job, loop: Loop, finished: bool = False) -> dict[str, Any]:
+    """Returns the description that is stored with a policy."""
+    about = {"scenario": job.program.env.name, "agents": job.program.env.spec.agents, "finished": finished}
+    return about | {"step": int(loop.step[0]), "episodes": int(loop.episodes.min())}
+
+
 def _save_policy(job: Job, loop: Loop, finished: bool = False) -> Any:
     """Writes the policy and returns it."""
-    policy = jax.device_get(job.program.algo.policy(loop.agents))
-    tensors = dict(zip(names_of(policy), map(np.asarray, jax.tree.leaves(policy)), strict=True))
-    about = {"scenario": job.program.env.name, "agents": job.program.env.spec.agents, "finished": finished}
-    job.run.save_policy(tensors, about | {"step": int(loop.step[0]), "episodes": int(loop.episodes.min())})
+    policy = _policy(job, loop)
+    job.run.save_policy(_tensors(policy), _about(job, loop, finished))
     return policy
 
 
 def _finish(job: Job, loop: Loop) -> None:
     """Writes the policy, the curve and the film of a finished run."""
-    run, config, program, _, progress = job
+    run, config, program, _, progress, _ = job
     policy = _save_policy(job, loop)
     title = f"{config.world.title}, {configs.short_name(config.algorithm)}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)

@@ -10,10 +10,11 @@ from counterpoint.cli.registry import command
 def envs() -> None:
     """List the environments with their agents, observation and action sizes, and arguments."""
     from counterpoint.envs import WORLDS
-    from counterpoint.runs.tables import markdown_table
+    from counterpoint.runs.tables import print_table
 
     rows = [[name, *_describe(env)] for name, env in WORLDS.items()]
-    print(markdown_table(["environment", "agents", "observations", "actions", "arguments"], rows))
+    header = ["environment", "agents", "observations", "actions", "arguments"]
+    print_table(header, rows, ["arguments", "actions", "observations"])
 
 
 def _describe(env: Any) -> list[str]:

@@ -9,21 +9,28 @@ from counterpoint.cli.registry import command
 
 @command("Trained runs")
 def export(
-    run: RunFolder, format: Literal["onnx", "numpy", "safetensors"] = "onnx", out: str = "", seed_index: int = 0
+    run: RunFolder,
+    format: Literal["onnx", "numpy", "safetensors"] = "onnx",
+    out: str = "",
+    seed_index: int = 0,
+    at: str = "last",
+    env: str = "",
 ) -> None:
     """Export a run's policy for use without counterpoint.
 
     The export has one file per agent and one for the team. Each file is checked by running it on random observations.
 
     Args:
-        run: The run's folder.
+        run: The run's folder, or its name in ./runs.
         format: File format (onnx: for onnxruntime and compatible programs; numpy: for NumPy alone; safetensors: plain arrays).
         out: Folder to write (empty: export/FORMAT in the run's folder).
         seed_index: Index of the seed whose policy is exported, if the run has several seeds.
+        at: Policy to export: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
+        env: New place of the run's own environment, if it has moved (empty: where it was in training).
     """
     from counterpoint.policies import export as exports
 
-    folder = exports.export(run, format, out, seed_index)
+    folder = exports.export(run, format, out, seed_index, at, env)
     facts = json.loads((folder / exports.MANIFEST).read_text())
     print("\n".join(facts["files"]))
     apart = f"{facts['largest_difference']:.1e}"

@@ -11,6 +11,7 @@ import tyro
 from counterpoint.cli.parsing import parse
 from counterpoint.cli.registry import command
 from counterpoint.cli.training import run_job
+from counterpoint.core.checks import flag
 from counterpoint.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,18 +25,21 @@ def train(words: list[str]) -> None:
         _train_grid(words, axes)
         return
     config = _parsed(words)
+    given = _given(words)
+    if {"env", "scenario"} <= given:
+        raise UsageError(
+            f"--env {_value(words, '--env')} and --scenario {_value(words, '--scenario')} exclude each other: choose one."
+        )
     evaluation, checkpoints = config.evaluation, config.checkpoints
     saved = checkpoints.load_dir or str(Path(checkpoints.save_dir) / config.name)
     if sum((evaluation.restore, evaluation.display, evaluation.benchmark)) > 1:
         raise UsageError("--restore, --display and --benchmark exclude each other: choose one of them.")
     if evaluation.restore:
-        from counterpoint.cli.commands.resume import resume
-
-        resume(saved)
+        _restore(saved, config, given)
     elif evaluation.display:
         from counterpoint.cli.commands.play import play
 
-        play(saved, seed=config.training.seed)
+        play(saved, seed=config.training.seed, display=True)
     elif evaluation.benchmark:
         from counterpoint.cli.commands.benchmark import benchmark
 
@@ -50,10 +54,8 @@ def _parsed(words: list[str]) -> "Config":
     from counterpoint import presets
 
     start = presets.start(*(_value(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
-    # The options of `learning` are those of the selected algorithm only: tyro would turn a union into subcommands.
-    own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
     parsed = parse(
-        dataclasses.make_dataclass("Config", own, bases=(configs.Config,), frozen=True),
+        settings_class(start),
         words,
         "counterpoint train",
         default=start,
@@ -130,6 +132,44 @@ def _options(words: list[str]) -> Iterator[tuple[int, str, str]]:
         if word.startswith("--"):
             name, sign, value = word[2:].partition("=")
             yield at, name.replace("-", "_"), value if sign else following
+
+
+def settings_class(start: Any) -> type:
+    """Returns the settings as a class whose options of `learning` are those of the selected algorithm."""
+    from counterpoint import config as configs
+
+    # tyro would turn a union of all algorithms' options into subcommands.
+    own = (("learning", type(start.learning), dataclasses.field(default=start.learning)),)
+    return dataclasses.make_dataclass("Config", own, bases=(configs.Config,), frozen=True)
+
+
+PLACES = ("restore", "load_dir", "save_dir", "exp_name", "preset", "display", "benchmark", "benchmark_iters", "benchmark_dir")
+"""Options of `train --restore` that say which run it is, or that do not concern training."""
+
+
+def _restore(saved: str, config: Any, given: set[str]) -> None:
+    """Continues a run: applies the given options that may change, and refuses others unless the run has the same values."""
+    from counterpoint import config as configs
+    from counterpoint.runs import open_run
+    from counterpoint.training import sources
+    from counterpoint.training.train import CHANGEABLE
+
+    run = open_run(saved)
+    old, new = configs.flat(configs.from_dict(run.config)), configs.flat(sources.absolute(config))
+    changes = {name: new[name] for name in given if name in CHANGEABLE}
+    for name in sorted(given & new.keys() - {*changes, *PLACES}):
+        if new[name] != old.get(name):
+            raise UsageError(
+                f"{flag(name)} {new[name]} cannot change in a run that goes on (it has {old.get(name)}): leave it out, or start"
+                " a new run."
+            )
+    num_episodes = changes.pop("num_episodes", 0)
+    run_job(lambda training, console: training.resume(run, console, num_episodes, **changes))
+
+
+def _given(words: list[str]) -> set[str]:
+    """Returns the names of the options among the words."""
+    return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
 def _value(words: list[str], name: str) -> str:
