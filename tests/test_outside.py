@@ -7,24 +7,12 @@ from processes import assert_same_policy, finish, interrupted, spawn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 OUTSIDE = ["--algorithm", f"{EXAMPLES / 'own_algorithm.py'}:entry", "--env", f"{EXAMPLES / 'own_world.py'}:Gather"]
-SMALL = [
-    "--scenario-args",
-    "n=3",
-    "--num-episodes",
-    "1200",
-    "--report-every",
-    "40",
-    "--save-rate",
-    "80",
-    "--eval-episodes",
-    "2",
-    "--devices",
-    "1",
-]
+SMALL = ["--scenario-args", "n=3", "--num-episodes", "1200", "--report-every", "40", "--save-rate", "80"]
+QUICK = ["--eval-episodes", "2", "--devices", "1", "--plots-dir", ""]
 
 
 def test_they_train_survive_kill_and_resume_play_benchmark_and_export(tmp_path: Path) -> None:
-    words = ["train", *OUTSIDE, *SMALL, "--save-dir", str(tmp_path), "--plots-dir", ""]
+    words = ["train", *OUTSIDE, *SMALL, *QUICK, "--save-dir", str(tmp_path)]
     code, output = finish(spawn(*words, "--exp-name", "calm"))
     assert code == 0, output
     path = tmp_path / "rough"

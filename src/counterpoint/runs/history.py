@@ -1,8 +1,8 @@
 """The policies that a run keeps: the best one by evaluation, and some along the way.
 
-Rule of `policies/policy-<episodes>.safetensors`: the run is divided into stretches of 1, 2, 4, 8, … times `--save-rate` episodes,
-the fewest for which there are at most MOST stretches, and the first policy that a checkpoint saves in each stretch is kept. So at
-most MOST files exist, evenly spaced over the run.
+Rule of `policies/policy-<episodes>.safetensors`: the run is divided into stretches of 1, 2, 4, 8, … times `--save-rate`
+episodes, the fewest for which there are at most MOST stretches, and the first policy that a checkpoint saves in each stretch
+is kept. So at most MOST files exist, evenly spaced over the run.
 
 Rule of `policies/best.safetensors`: for each seed, the policy with the highest evaluation so far. Success counts if the
 environment reports it, then the good team's greedy return, which also decides between equal successes.
