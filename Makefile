@@ -22,6 +22,7 @@ test-slow: $(VENV)/ready    ## learning tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
+	$(BIN)/python benchmarks/success.py
 	$(BIN)/python benchmarks/results.py $(ARGS)
 
 bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine

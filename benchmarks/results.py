@@ -51,7 +51,7 @@ EXPERIMENTS = [
         for name in OTHERS
     ),
     Experiment("speaker-ddpg", AUTHORS | SPEAKER | {"algorithm": "ddpg"}, 10, "simple_speaker_listener, independent DDPG"),
-    Experiment("spread-tuned", {"preset": "tuned-spread"}, 10, "simple_spread, tuned preset"),
+    Experiment("spread-tuned", {"preset": "tuned-simple_spread"}, 10, "simple_spread, tuned preset"),
     *(Experiment(*facts) for facts in results_speaker.EXPERIMENTS + results_coma.EXPERIMENTS + results_hosted.EXPERIMENTS),
 ]
 
@@ -244,7 +244,7 @@ Authors' settings, openai flavour, hidden weights by He's rule, as is our defaul
 over seeds is at least as good {ahead} with He's weights and {ahead_glorot} with Glorot's. A scripted team whose members
 always go to the same landmark gets −130, one that shares the landmarks out as well as possible −113.
 
-The tuned preset (`--preset tuned-spread`) {above}. What changed, in the order of what it brought: the discount is 0.75
+The tuned preset (`--preset tuned-simple_spread`) {above}. What changed, in the order of what it brought: the discount is 0.75
 instead of 0.95, because the reward of each single step says how well the landmarks are covered, so that a horizon of four
 steps is enough and values carry the chance of four steps, not of twenty; networks are 128 wide; and there are ten steps of
 a tenth the size (step size 0.001, 256 transitions every 10 world steps) where the authors take one. The discount was chosen

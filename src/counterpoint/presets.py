@@ -63,7 +63,7 @@ PRESETS: dict[str, Config] = {
     ),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai", init="glorot"),
     "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", init="glorot"),
-    "tuned-spread": override(
+    "tuned-simple_spread": override(
         Config(),
         scenario="simple_spread",
         flavour="openai",

@@ -326,3 +326,11 @@ def test_a_run_that_ends_with_its_warmup_says_that_it_learned_nothing(tmp_path: 
     settings = TINY | {"scenario": "simple", "num_episodes": 4, "warmup": 10_000, "save_dir": str(tmp_path)}
     counterpoint.train(progress=Ear(), **settings)
     assert any("the policy is untrained" in sentence for sentence in said)
+
+
+def test_the_first_line_names_the_tuned_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = TINY | {"num_episodes": 4, "save_dir": str(tmp_path)}
+    counterpoint.train(progress=progress.Console(), scenario="simple", **settings)
+    assert "--preset tuned-simple)" in capsys.readouterr().out.splitlines()[0]
+    counterpoint.train(progress=progress.Console(), preset="tuned-simple", **settings | {"warmup": 60})
+    assert "--preset" not in capsys.readouterr().out.splitlines()[0]

@@ -12,6 +12,7 @@ from typing import Any
 
 from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
+from counterpoint.presets import PRESETS
 from counterpoint.core.spaces import Spec
 from counterpoint.runs import stats
 from counterpoint.runs.folder import Run
@@ -54,7 +55,10 @@ class Console(Progress):
             policies = f"good {config.good_policy or config.algorithm}, adversary {config.adv_policy or config.algorithm}"
         agents = f"{spec.num_agents} agent{'s' * (spec.num_agents > 1)}"
         seeds = f" × {self._seeds} seeds" * (self._seeds > 1)
-        self.say(f"{config.world.env or config.world.scenario}: {agents}, {policies}, {self._total} episodes{seeds} → {path}")
+        where = config.world.env or config.world.scenario
+        tuned = f"tuned-{where}"
+        hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and not config.preset else ""
+        self.say(f"{where}: {agents}, {policies}, {self._total} episodes{seeds} → {path}{hint}")
         if sys.stdout.isatty():
             from rich import get_console, progress
 

@@ -1,0 +1,84 @@
+"""Greedy success of the presets that are meant to succeed: trains each on several seeds and plays 1000 fresh episodes.
+
+One row per seed is kept in docs/results/success/PRESET.csv; seeds that have a row are not trained again. The table is printed
+and written to docs/results/success.md. The presets were chosen on seeds from 100 on; these are seeds 0 to 4.
+"""
+
+import argparse
+import csv
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import counterpoint
+from counterpoint.runs import stats
+from counterpoint.runs.tables import markdown_table
+
+PRESETS = ("demo", "tuned-simple")
+SEEDS = range(5)
+EPISODES = 1000
+TABLES = Path("docs/results/success")
+COLUMNS = ("seed", "success", "final_distance", "return", "seconds")
+
+
+def measure(preset: str, seed: int, film: Path | None) -> dict[str, float]:
+    """Trains one seed in a folder of its own, from a cold start of this process, and plays fresh episodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        run = counterpoint.train(preset=preset, seed=seed, save_dir=folder, plots_dir="")
+        seconds = time.perf_counter() - began
+        episodes = counterpoint.load(run).evaluate(EPISODES, seed=1_000_000 + seed)
+        if film is not None:
+            shutil.copyfile(run.gif_path, film)
+    distance = episodes.metrics.get("final_distance", episodes.metrics["distance"])
+    return {
+        "seed": seed,
+        "success": round(float(np.mean(episodes.metrics["success"])), 4),
+        "final_distance": round(float(np.mean(distance)), 4),
+        "return": round(float(np.mean(episodes.returns)), 3),
+        "seconds": round(seconds, 1),
+    }
+
+
+def rows_of(preset: str) -> list[dict[str, float]]:
+    """Returns the rows measured so far."""
+    path = TABLES / f"{preset}.csv"
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="measure only presets whose name contains this")
+    only = parser.parse_args().only
+    TABLES.mkdir(parents=True, exist_ok=True)
+    for preset in PRESETS:
+        rows = rows_of(preset)
+        for seed in SEEDS if only in preset else ():
+            if seed not in {int(row["seed"]) for row in rows}:
+                rows.append(measure(preset, seed, TABLES / f"{preset}.gif" if seed == 0 else None))
+                with (TABLES / f"{preset}.csv").open("w", newline="") as file:
+                    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                    writer.writeheader()
+                    writer.writerows(rows)
+                print(preset, rows[-1], flush=True)
+    lines = []
+    for preset in PRESETS:
+        rows = rows_of(preset)
+        if rows:
+            values = [row["success"] for row in rows]
+            s = stats.summary(values)
+            seconds = f"{min(r['seconds'] for r in rows):.0f} … {max(r['seconds'] for r in rows):.0f}"
+            lines.append([preset, len(rows), f"{s.mean:.3f}", f"{min(values):.3f}", f"{s.low:.3f} … {s.high:.3f}", seconds])
+    table = markdown_table(["preset", "seeds", "greedy success", "worst seed", "95 % interval over seeds", "seconds"], lines)
+    TABLES.with_suffix(".md").write_text(f"{table}\n")
+    print(table)
+
+
+if __name__ == "__main__":
+    main()
