@@ -5,6 +5,7 @@
     d C # # # D c
 
 obs(2, with clock 3) = [row/2, column/6, steps/max_steps], places rounded to two digits; "full" shows everybody all of these.
+reward = 5 for the step that leads home, step_cost (−0.1) for every other step, 0 from then on
 Actions: 0 down, 1 left, 2 up, 3 right, 4 stay. Agents move in index order, each on the board the earlier ones left: a cell
 freed by a lower index can be entered in the same step by a higher one, not the reverse. Who is home stays, and is in the way.
 """

@@ -5,6 +5,7 @@ The original shows the racket's velocity where the ball's should be (entries 6 a
 Every agent sees the court mirrored so that it stands on the left (negative x). Metres, seconds, origin at the court's centre.
 Actions, clipped to [−1, 1]: [drive towards the net (30 m/s at 1), jump if above 0.5].
 Agent 0 is the right racket (B in the original), agent 1 the left (A).
+reward = 0.1 to the racket that last touched a ball that has crossed the net; −0.01 to the one at fault
 
 Differs from the original: contacts are an impulse and a push-out instead of PhysX's solver; every game starts with the ball
 at y = 6 (theirs has been falling for 0–4 physics steps after a fault, so that untouched it mostly lands in step 14, here in

@@ -1,6 +1,8 @@
 """simple_reference: each agent knows where the other must go (MPE2 simple_reference_v3).
 
 obs(21) = [velocity 2, landmarks 6 (relative), colour of the partner's goal 3, partner's word 10]
+reward = −(local_ratio · distance between the partner and its goal + (1 − local_ratio) · mean of both distances)
+openai: both receive minus the sum of both squared distances.
 `goal[i]` is the landmark agent i knows, which agent 1 − i must reach.
 """
 

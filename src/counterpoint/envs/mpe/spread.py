@@ -1,6 +1,8 @@
 """simple_spread: cooperative navigation (Lowe et al. 2017; MPE2 simple_spread_v3).
 
 obs(6N) = [velocity 2, position 2, landmarks 2N (relative), others 2(N−1) (relative), zeros 2(N−1)]
+reward = −(1 − local_ratio) · Σ over landmarks of the distance to the nearest agent − local_ratio · own collisions
+openai: everybody receives the sum over agents of −Σ distances − collisions, each agent also counting itself once.
 The zeros are the silent others' words; the original carries them, so do we.
 """
 

@@ -1,6 +1,8 @@
 """simple_tag: predators chase prey among obstacles (Lowe et al. 2017; MPE2 simple_tag_v3).
 
 obs = [velocity 2, position 2, obstacles (relative), others (relative), velocities of the other good agents], 2 for each
+reward adversary = 10 · touches of all prey by all adversaries
+reward good      = −10 · touches of itself − a growing cost of leaving the screen
 """
 
 from dataclasses import dataclass

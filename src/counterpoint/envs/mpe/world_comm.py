@@ -2,6 +2,9 @@
 
 obs adversary = [velocity 2, position 2, landmarks, others seen, velocities of good agents seen, flags, leader's word 4]
 obs good      = [velocity 2, position 2, landmarks, others seen, flags, velocities of other good agents seen]
+reward adversary = 5 · touches of all prey − 0.1 · distance to the nearest prey
+reward good      = −5 · touches of itself + 2 · food eaten − 0.05 · distance to food − 2 · cost of leaving the screen
+openai: the distance to food counts with the opposite sign.
 Landmarks are obstacles, food, forests, in this order; they and others are relative. A flag per forest is +1 inside, −1 outside.
 One sees another if both are in the same forest or neither is in any; the leader sees everybody; what is not seen is zero.
 The two orders of flags and velocities are the original's.
