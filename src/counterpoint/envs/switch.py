@@ -77,7 +77,7 @@ class Switch(World):
         )
 
     def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]:
-        """The one first state there is: nothing here is random."""
+        """Returns the only initial state: nothing here is random."""
         state = State(
             position=jnp.array(STARTS[: self.num_agents], jnp.int32),
             home=jnp.zeros(self.num_agents, bool),
@@ -146,7 +146,7 @@ def is_floor(row: Int[Array, ""], column: Int[Array, ""]) -> Bool[Array, ""]:
 
 
 def _cell(row: int, column: int, role: str, label: str = "") -> Polygon:
-    """One cell as a square, row 0 on top."""
+    """Returns one cell as a square, row 0 on top."""
     x, y, half = column, NUM_ROWS - 1 - row, 0.5
     return Polygon(((x - half, y - half), (x + half, y - half), (x + half, y + half), (x - half, y + half)), role, label)
 

@@ -52,7 +52,7 @@ class Push(Scenario):
 
     @cached_property
     def hues(self) -> np.ndarray:
-        """[L, 3]: a unit of colour per landmark, added to grey."""
+        """Returns [L, 3]: a unit of colour per landmark, added to grey."""
         if self.num_targets <= 2:
             return np.eye(3)[1 : 1 + self.num_targets]
         count = self.num_targets

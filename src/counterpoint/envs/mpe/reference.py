@@ -50,7 +50,7 @@ class Reference(Scenario):
         return jnp.concatenate([state.velocity, landmarks, colour, state.comm[::-1]], axis=1)
 
     def partner_distance(self, state: State) -> Float[Array, " N"]:
-        """How far the partner of agent i is from the goal agent i knows."""
+        """Returns the distance between the partner of agent i and the goal that agent i knows."""
         return length(state.position[::-1] - state.landmarks[state.goal])
 
     def reward(self, state: State) -> Float[Array, " N"]:

@@ -61,11 +61,11 @@ class Spread(Scenario):
         return (1 - self.local_ratio) * distance - self.local_ratio * bumps
 
     def nearest(self, state: State) -> Float[Array, " L"]:
-        """How far each landmark's nearest agent is."""
+        """Returns the distance from each landmark to its nearest agent."""
         return fold(jnp.minimum, length(between(state.position, state.landmarks)), axis=0)
 
     def bumps(self, state: State) -> Float[Array, " N"]:
-        """How many others each agent overlaps."""
+        """Returns how many other agents each agent overlaps."""
         apart = length(off_diagonal(between(state.position, state.position)))
         return fold(jnp.add, (apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
 

@@ -76,7 +76,7 @@ class WorldComm(Scenario):
 
     @cached_property
     def parts(self) -> tuple[slice, slice, slice]:
-        """Where obstacles, food and forests stand among the landmarks."""
+        """Returns the places of obstacles, food and forests among the landmarks."""
         a, b = self.num_obstacles, self.num_obstacles + self.num_food
         return slice(0, a), slice(a, b), slice(b, None)
 
@@ -104,12 +104,12 @@ class WorldComm(Scenario):
         return [jnp.concatenate(adversary, axis=1), jnp.concatenate(good, axis=1)]
 
     def touches(self, state: State) -> Bool[Array, "V G"]:
-        """Which predator touches which prey."""
+        """Returns which predator touches which prey."""
         v, n, radius = self.num_adversaries, self.num_agents, self.bodies.radius
         return touching(state.position[:v], state.position[v:], radius[:v], radius[v:n])
 
     def eaten(self, state: State) -> Float[Array, " G"]:
-        """How many food items each prey touches."""
+        """Returns how many food items each prey touches."""
         v, n, radius = self.num_adversaries, self.num_agents, self.bodies.radius
         _, food, _ = self.parts
         hits = touching(state.position[v:], state.landmarks[food], radius[v:n], radius[n:][food])
