@@ -260,7 +260,7 @@ def test_mentioned_functions_exist():
 
 
 def test_all_worlds_are_described():
-    table = [line for line in TEXT["docs/worlds.md"].split("## Arguments")[0].splitlines() if line.startswith("| `")]
+    table = [line for line in TEXT["docs/worlds.md"].split("## Arguments")[0].splitlines() if line.startswith("| [`")]
     for name in WORLDS:
         (row,) = (line for line in table if f"`{name}`" in line.split("|")[1])
         if "as `simple_adversary`" not in row:

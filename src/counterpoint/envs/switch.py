@@ -1,9 +1,10 @@
 """Switch: agents change sides of a corridor too narrow for two (ma-gym 0.0.14, Switch2 and Switch4).
 
-    b A # # # B a        A…D are where agents 0…3 start, a…d where they live (switch2 has the upper row's two).
-    . . . . . . .        Cells are (row, column), row 0 on top.
+    b A # # # B a
+    . . . . . . .
     d C # # # D c
 
+A…D are where agents 0…3 start, a…d where they live; switch2 has only agents 0 and 1. Cells are (row, column), row 0 on top.
 obs(2, with clock 3) = [row/2, column/6, steps/max_steps], places rounded to two digits; "full" shows everybody all of these.
 reward = 5 for the step that leads home, step_cost (−0.1) for every other step, 0 from then on
 Actions: 0 down, 1 left, 2 up, 3 right, 4 stay. Agents move in index order, each on the board the earlier ones left: a cell
