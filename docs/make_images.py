@@ -49,7 +49,7 @@ def random_action(world: Scenario, key: jax.Array) -> jax.Array:
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     action = np.zeros((world.num_agents, world.spec.act_size), np.float32)
     for i, size in enumerate(world.spec.act_sizes):
-        choice = tuple(rng.integers(head) for head in world.spec_heads(i))
+        choice = tuple(int(rng.integers(head)) for head in world.spec_heads(i))
         action[i, :size] = world.action_of_integers(i, choice)
     return jnp.asarray(action)
 

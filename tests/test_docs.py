@@ -7,12 +7,14 @@ import inspect
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import counterpoint
 from counterpoint import config as configs
 from counterpoint import presets
 from counterpoint.algos.base import entries
@@ -26,24 +28,42 @@ ADRS = sorted(ROOT.glob("docs/adr/*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 TEXT = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_BLOCK = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+"""A block that readers save as a file."""
 SPAN = re.compile(r"`([^`\n]+)`")
 TINY = "num_episodes=40, batch_size=8, max_episode_len=5, eval_episodes=0, num_units=8, devices=1"
-OTHERS_FLAGS = {"--exclude-editable"}
-"""Of pip."""
+OTHERS_FLAGS = {"--exclude-editable", "--config", "--env-config"}
+"""Flags of pip and of EPyMARL."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    return [(name, body) for name, text in TEXT.items() for kind, body in BLOCK.findall(text) if kind == language]
+    return [(name, body) for name, text in TEXT.items() for kind, body in BLOCK.findall(_plain(text)) if kind == language]
+
+
+def _plain(text: str) -> str:
+    """Returns a page without the blocks that are files."""
+    return FILE_BLOCK.sub("", text)
+
+
+def snippets() -> list[tuple[str, str]]:
+    """Returns the Python programs of all pages: each block is one, but the blocks of a tutorial belong together."""
+    programs = [(page, body) for page, body in blocks("python") if not page.startswith("docs/tutorials/")]
+    tutorials: dict[str, str] = {}
+    for page, body in blocks("python"):
+        if page.startswith("docs/tutorials/"):
+            tutorials[page] = tutorials.get(page, "") + body
+    return programs + list(tutorials.items())
 
 
 def prose_spans() -> list[tuple[str, str]]:
-    return [(name, span) for name, text in TEXT.items() for span in SPAN.findall(BLOCK.sub("", text))]
+    return [(name, span) for name, text in TEXT.items() for span in SPAN.findall(BLOCK.sub("", _plain(text)))]
 
 
 def command_lines() -> list[str]:
     """Every documented command with its options, from blocks and from prose."""
     lines = [line.split("#")[0].strip() for _, body in blocks("") for line in body.splitlines()]
-    spans = [span for _, span in prose_spans() if "…" not in span and "COMMAND" not in span]
+    written = [span for page, span in prose_spans() if page != "docs/reference/commands.md"]  # that page has its own test
+    spans = [span for span in written if "…" not in span and "COMMAND" not in span]
     return sorted({line for line in lines + spans if line.startswith("counterpoint ")})
 
 
@@ -57,11 +77,15 @@ def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int:
     return 0
 
 
-@pytest.mark.parametrize(("page", "snippet"), blocks("python"), ids=lambda value: value if value.endswith(".md") else "")
+@pytest.mark.parametrize(("page", "snippet"), snippets(), ids=lambda value: value if value.endswith(".md") else "")
 def test_snippets_run(page, snippet, tmp_path):
     if "counterpoint.train(" in snippet:
         assert snippet.count("num_episodes=25_000") == 1, "the test makes this setting tiny"
         snippet = snippet.replace("num_episodes=25_000", TINY)
+    if "examples/" in snippet:
+        shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for name, text in FILE_BLOCK.findall(TEXT[page]):
+        (tmp_path / name).write_text(text)
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", snippet],
         cwd=tmp_path,
@@ -167,7 +191,7 @@ def test_the_tree_has_every_package():
 @pytest.mark.parametrize("page", TEXT)
 def test_links_lead_somewhere(page):
     here = (ROOT / page).parent
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", BLOCK.sub("", TEXT[page]))
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", BLOCK.sub("", _plain(TEXT[page])))
     local = [link for link in links if not link.startswith("https://")]
     assert [link for link in local if not (here / link).exists()] == []
 
@@ -196,8 +220,9 @@ def test_mentioned_files_exist():
     }  # in a run's folder
     known |= {"export.json", "agent_0.safetensors", "team.safetensors"}  # in an export
     known |= {"NAME.py"}  # stands for any file
+    known |= {name for text in TEXT.values() for name, _ in FILE_BLOCK.findall(text)}
     for page, span in prose_spans():
-        if page.startswith("docs/adr/"):
+        if page.startswith("docs/adr/") or page == "docs/reference/commands.md":  # the second also shows default file names
             continue
         if re.fullmatch(r"(src|docs|tests|benchmarks|examples|\.ci)/[\w./-]*", span):
             assert (ROOT / span).exists(), (page, span)
@@ -222,7 +247,7 @@ def test_mentioned_functions_exist():
             and match[2] not in ("py", "json", "csv", "npz", "png", "safetensors", "onnx")
         ):
             modules = [importlib.import_module(name) for name in homes[match[1]] if not name.endswith("__main__")]
-            assert any(hasattr(module, match[2]) for module in modules), (page, span)
+            assert span in homes.get(match[2], ()) or any(hasattr(module, match[2]) for module in modules), (page, span)
             found += 1
     assert found >= 10
     for algorithm, some in {"maddpg": "update_agent", "coma": "advantages"}.items():
@@ -235,12 +260,52 @@ def test_mentioned_functions_exist():
 
 
 def test_all_worlds_are_described():
-    table = [line for line in TEXT["docs/worlds.md"].split("## Arguments")[0].splitlines() if line.startswith("| `")]
+    table = [line for line in TEXT["docs/worlds.md"].split("## Arguments")[0].splitlines() if line.startswith("| [`")]
     for name in WORLDS:
         (row,) = (line for line in table if f"`{name}`" in line.split("|")[1])
         if "as `simple_adversary`" not in row:
             missing = [figure for figure in reductions_of(make(name)) if figure.removesuffix("_last") not in row]
             assert missing == [], name
+
+
+@pytest.fixture
+def generators(monkeypatch):
+    """Lets tests import the programs that write pages."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+
+
+def test_the_reference_of_commands_is_up_to_date(generators):
+    page = importlib.import_module("make_reference").page()
+    assert TEXT["docs/reference/commands.md"] == page, "run python docs/make_reference.py"
+    flags = set(re.findall(r"`(--[a-z-]+)", page))
+    families = [configs.override(configs.Config(), algorithm=name) for name in entries()]
+    settings = {name for family in families for name in configs.homes_of(family)} - set(configs.GROUPS)
+    assert flags >= {"--" + name.replace("_", "-") for name in settings}
+
+
+def test_the_python_reference_has_every_public_name():
+    places = re.findall(r"^::: ([\w.]+)$", TEXT["docs/reference/python.md"], re.MULTILINE)
+    elsewhere = {"check_env", "Policy", "Model", "Settings"}
+    assert {place.rpartition(".")[2] for place in places} == set(counterpoint._HOME_OF) | elsewhere
+    for place in places:
+        module, _, name = place.rpartition(".")
+        assert getattr(importlib.import_module(module), name) is getattr(counterpoint, name, None) or name in elsewhere
+
+
+def test_pages_load_nothing_from_the_network():
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert "font: false" in site
+    assert "js/iframe-worker.js" in site  # without it the theme would load a script of this name
+    for file in [*ROOT.glob("docs/css/*"), *ROOT.glob("docs/js/*")]:
+        assert "http" not in file.read_text(), file
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_page_of_a_world_is_up_to_date(name, generators):
+    page = TEXT[f"docs/worlds/{name}.md"]
+    assert page == importlib.import_module("make_worlds").page(name), "run python docs/make_worlds.py"
+    assert "reward" in page.split("## Agents")[0]
+    assert f"worlds/{name}.md" in (ROOT / "mkdocs.yml").read_text()
 
 
 def test_replay_takes_what_the_page_says():

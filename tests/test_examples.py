@@ -32,7 +32,14 @@ def test_train_play_and_step_through_pettingzoo(
     assert said[0] == "learning curve: runs/example/curve.png"
     assert Path("runs/example/curve.png").exists()
     assert said[1].startswith("return of the team: -")
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"train", "play", "pettingzoo_loop", "own_loop", "own_algorithm"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "train",
+        "play",
+        "pettingzoo_loop",
+        "own_loop",
+        "own_algorithm",
+        "own_world",
+    }
 
 
 def test_a_loop_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ def _words(error: Exception) -> str:
 
 
 def _first(world: Any, spec: Spec) -> Iterator[str]:
-    """What `reset` returns."""
+    """Yields what is wrong with the result of `reset`."""
     result = _try("reset", lambda: jax.eval_shape(world.reset, prng.key(0)))
     if not isinstance(result, tuple) or len(result) != 2:
         raise Broken(f"reset must return (state, obs), not {_kind(result)}.")
@@ -162,12 +162,12 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _fresh(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A new function that calls the method: JAX traces it anew."""
+    """Returns a new function that calls the method, so that JAX traces it again."""
     return lambda *arguments: method(*arguments)
 
 
 def _play(world: Any, spec: Spec, batched: bool) -> dict[str, Any]:
-    """Episodes under random legal actions to a little beyond the time limit, everything recorded as [T, E, …]."""
+    """Plays episodes of random legal actions to a little beyond the time limit; returns everything as [T, E, …]."""
     steps = min(world.max_steps, LONGEST_CHECK) + BEYOND
 
     def one(key: Any) -> dict[str, Any]:
@@ -192,12 +192,12 @@ def _play(world: Any, spec: Spec, batched: bool) -> dict[str, Any]:
 
 
 def _counters(state: Any) -> list[Any]:
-    """The single whole numbers of a state: its clock is one of them, if it has one."""
+    """Returns the whole numbers of a state: its clock is one of them, if it has one."""
     return [leaf for leaf in jax.tree.leaves(state) if leaf.shape == () and jnp.issubdtype(leaf.dtype, jnp.integer)]
 
 
 def _random_action(spec: Spec, legal: Any, key: Any) -> Any:
-    """A random action vector [N, A] as a learner gives it: one-hot by head, real entries from [−1, 1]."""
+    """Returns a random action vector [N, A] as a learner gives it: one-hot by head, real entries from [−1, 1]."""
     scores = jax.random.uniform(key, spec.act_mask.shape)
     allowed = jnp.where(spec.act_mask if legal is None else spec.act_mask & legal, scores, -1.0)
     rows = []
@@ -257,7 +257,7 @@ def _restarts(step: Step, over: Any, counters: list[np.ndarray], episode: int) -
 
 
 def _agent(names: tuple[str, ...], wrong: Any) -> str:
-    """The first agent for which something is wrong, wrong[…, N]."""
+    """Returns the first agent for which something is wrong, wrong[…, N]."""
     return names[int(np.argmax(wrong.reshape(-1, len(names)).any(0)))]
 
 

@@ -45,7 +45,7 @@ class Gymnax(World):
 
     @cached_property
     def opened(self) -> tuple[Any, Any]:
-        """gymnax's own environment and its parameters."""
+        """Returns gymnax's own environment and its parameters."""
         env, params = _open(self.env_id, dict(self.arguments))
         return env, params.replace(max_steps_in_episode=NEVER) if hasattr(params, "max_steps_in_episode") else params
 

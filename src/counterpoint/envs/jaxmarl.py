@@ -50,7 +50,7 @@ class JaxMARL(World):
 
     @cached_property
     def env(self) -> Any:
-        """JaxMARL's own environment, with our time limit: some show their agents the time that is left."""
+        """Returns JaxMARL's own environment with our time limit: some show their agents the time that is left."""
         env = _open(self.env_id, dict(self.arguments))
         for limit in LIMITS:
             if hasattr(env, limit):

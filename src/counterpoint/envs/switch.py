@@ -1,10 +1,12 @@
 """Switch: agents change sides of a corridor too narrow for two (ma-gym 0.0.14, Switch2 and Switch4).
 
-    b A # # # B a        A…D are where agents 0…3 start, a…d where they live (switch2 has the upper row's two).
-    . . . . . . .        Cells are (row, column), row 0 on top.
+    b A # # # B a
+    . . . . . . .
     d C # # # D c
 
+A…D are where agents 0…3 start, a…d where they live; switch2 has only agents 0 and 1. Cells are (row, column), row 0 on top.
 obs(2, with clock 3) = [row/2, column/6, steps/max_steps], places rounded to two digits; "full" shows everybody all of these.
+reward = 5 for the step that leads home, step_cost (−0.1) for every other step, 0 from then on
 Actions: 0 down, 1 left, 2 up, 3 right, 4 stay. Agents move in index order, each on the board the earlier ones left: a cell
 freed by a lower index can be entered in the same step by a higher one, not the reverse. Who is home stays, and is in the way.
 """
@@ -77,7 +79,7 @@ class Switch(World):
         )
 
     def reset(self, key: Key) -> tuple[State, Float[Array, "N O"]]:
-        """The one first state there is: nothing here is random."""
+        """Returns the only initial state: nothing here is random."""
         state = State(
             position=jnp.array(STARTS[: self.num_agents], jnp.int32),
             home=jnp.zeros(self.num_agents, bool),
@@ -146,7 +148,7 @@ def is_floor(row: Int[Array, ""], column: Int[Array, ""]) -> Bool[Array, ""]:
 
 
 def _cell(row: int, column: int, role: str, label: str = "") -> Polygon:
-    """One cell as a square, row 0 on top."""
+    """Returns one cell as a square, row 0 on top."""
     x, y, half = column, NUM_ROWS - 1 - row, 0.5
     return Polygon(((x - half, y - half), (x + half, y - half), (x + half, y + half), (x - half, y + half)), role, label)
 

@@ -5,6 +5,7 @@ The original shows the racket's velocity where the ball's should be (entries 6 a
 Every agent sees the court mirrored so that it stands on the left (negative x). Metres, seconds, origin at the court's centre.
 Actions, clipped to [−1, 1]: [drive towards the net (30 m/s at 1), jump if above 0.5].
 Agent 0 is the right racket (B in the original), agent 1 the left (A).
+reward = 0.1 to the racket that last touched a ball that has crossed the net; −0.01 to the one at fault
 
 Differs from the original: contacts are an impulse and a push-out instead of PhysX's solver; every game starts with the ball
 at y = 6 (theirs has been falling for 0–4 physics steps after a fault, so that untouched it mostly lands in step 14, here in
@@ -168,7 +169,7 @@ class Tennis(World):
         )
 
     def frame(self, court: Court) -> Float[Array, "2 8"]:
-        """What each agent sees of this moment."""
+        """Returns what each agent sees of this moment."""
         ball = [MIRROR * court.ball_x, jnp.broadcast_to(court.ball_y, (2,))]
         if self.ball_velocity_obs:
             shown = [MIRROR * court.ball_vx, jnp.broadcast_to(court.ball_vy, (2,))]
@@ -200,7 +201,7 @@ class Tennis(World):
 
 
 def physics_step(game: Game, drive: Float[Array, " 2"], jump: Bool[Array, " 2"]) -> Game:
-    """The game DT later: controls, gravity, motion, contacts, then what that is worth. After a fault nothing changes."""
+    """Returns the game DT later: controls, gravity, motion, contacts, rewards. After a fault nothing changes."""
     court = game.court
     court = court._replace(
         # As in Unity, a racket beyond the line is put back before it moves, so one driven at the net is seen at up to −0.4.
@@ -216,7 +217,7 @@ def physics_step(game: Game, drive: Float[Array, " 2"], jump: Bool[Array, " 2"])
 
 
 def hit(court: Court) -> tuple[Court, Bool[Array, " 2"]]:
-    """The court after ball–racket contacts, and which rackets touched the ball.
+    """Returns the court after ball–racket contacts, and which rackets touched the ball.
 
     A frictionless impulse (1 + e)·v_n / (1/m_ball + 1/m_racket) along the line from the box's nearest point to the ball, and
     the ball put back to the surface. The racket's own give matters: with a heavy racket no rally is possible.
@@ -250,7 +251,7 @@ def hit(court: Court) -> tuple[Court, Bool[Array, " 2"]]:
 
 
 def move(court: Court) -> Court:
-    """Everything where its velocity takes it; floor and far wall stop a racket."""
+    """Returns the court after all bodies moved; floor and far wall stop a racket."""
     x, y = court.x + DT * court.vx, court.y + DT * court.vy
     return court._replace(
         x=jnp.maximum(x, RACKET_FARTHEST),
@@ -263,7 +264,7 @@ def move(court: Court) -> Court:
 
 
 def judge(game: Game, touched: Bool[Array, " 2"]) -> Game:
-    """The game with this moment's crossing or fault counted."""
+    """Returns the game with this moment's crossing or fault counted."""
     ball_x, ball_y = game.court.ball_x, game.court.ball_y
     last_left = touched[LEFT] | (game.last_left & ~touched[RIGHT])
     over_net = jnp.abs(ball_x) < BALL_RADIUS
@@ -289,7 +290,7 @@ def judge(game: Game, touched: Bool[Array, " 2"]) -> Game:
 
 
 def racket_corners(x: float, y: float) -> list[tuple[float, float]]:
-    """The racket's box around its point (x, y), seen from its own side."""
+    """Returns the racket's box around its point (x, y), seen from its own side."""
     depth, width = RACKET_HALF_DEPTH, RACKET_HALF_WIDTH
     corners = []
     for along, across in ((-depth, -width), (depth, -width), (depth, width), (-depth, width)):

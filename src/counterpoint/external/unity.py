@@ -51,7 +51,7 @@ class Backend(Protocol):
 
     def reset(self) -> Iterable[Report]: ...
     def step(self, actions: Mapping[Seat, np.ndarray]) -> Iterable[Report]:
-        """One simulation step; ends come before requests, for who begins anew may do both at once."""
+        """Runs one simulation step; ends come before requests, because an agent that restarts may have both."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Backend(Protocol):
 
 
 def mlagents(env: Any = None, time_scale: float = 20.0, **arguments: Any) -> "UnityWorld":
-    """A build of ML-Agents: a file to start, None for the editor, or a `UnityEnvironment` that runs already.
+    """Opens a build of ML-Agents: a file to start, None for the editor, or a `UnityEnvironment` that is running.
 
     Further arguments are those of `UnityEnvironment`. A file gets a free port of its own, so several copies may run at once.
     """
@@ -80,7 +80,7 @@ def mlagents(env: Any = None, time_scale: float = 20.0, **arguments: Any) -> "Un
 
 
 def udacity(env: Any, train_mode: bool = True, **arguments: Any) -> "UnityWorld":
-    """A build of Udacity's course (Tennis, Reacher, Soccer …): a file to start, or a `UnityEnvironment` that runs already."""
+    """Opens a build of Udacity's course (Tennis, Reacher, Soccer …): a file to start, or a running `UnityEnvironment`."""
     package = _import("unityagents.environment", "unityagents")
     if not hasattr(package.np, "float_"):  # a name that NumPy 2 no longer has and every step of theirs asks for
         package.np = _OldNumPy("numpy")
@@ -110,7 +110,7 @@ class _OldNumPy(ModuleType):
 
 
 def _with_port(file: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with a port that nobody uses, if a build is to be started and none was named."""
+    """Returns the arguments with a free port, if a build will be started and no port was given."""
     if file is None or arguments.keys() & {"base_port", "worker_id"}:
         return arguments
     with socket.socket() as probe:
@@ -147,7 +147,7 @@ class UnityWorld(ParallelEnv):
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """A new episode for everybody. Unity takes a seed only when it starts: one given here changes nothing."""
+        """Starts a new episode for all agents. Unity takes a seed only when it starts: a seed given here has no effect."""
         fresh = {report.seat: report for report in self._backend.reset() if not report.end}
         self._seats = {}
         for behaviour in {behaviour for behaviour, _ in fresh}:
@@ -164,7 +164,7 @@ class UnityWorld(ParallelEnv):
         return self._observations(), self._infos()
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
-        """The next moment in which everybody who still plays has acted, and since then has asked for a decision or ended."""
+        """Runs the simulation until every agent that still plays has acted and then asked for a decision or ended."""
         if not self._seats:
             raise UsageError("this Unity build has not begun: call reset() first.")
         chosen = {name: self._action(name, actions) for name in self.agents}
@@ -190,7 +190,7 @@ class UnityWorld(ParallelEnv):
         return result
 
     def _simulate(self, chosen: Mapping[str, np.ndarray]) -> list[tuple[str, Report]]:
-        """One simulation step: what the agents that still play have said."""
+        """Runs one simulation step and records what the agents that still play report."""
         reports = self._backend.step({self._latest[name].seat: chosen[name] for name in self._asking})
         heard = []
         for report in reports:
@@ -237,7 +237,7 @@ def _action_space(behaviour: str, continuous: int, branches: tuple[int, ...]) ->
 
 
 def _flat(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """All observations of an agent as one vector, cameras too."""
+    """Returns all observations of an agent as one vector, cameras included."""
     return np.concatenate([np.asarray(part, np.float32).reshape(-1) for part in parts])
 
 

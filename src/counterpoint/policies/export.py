@@ -119,7 +119,7 @@ def _import(package: str) -> Any:
 
 
 def _check_free(folder: Path) -> None:
-    """An earlier export may be replaced; a folder with anything else in it may not."""
+    """Refuses a folder that holds anything but an earlier export."""
     if not folder.exists():
         return
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
@@ -140,7 +140,7 @@ def _put(draft: Path, folder: Path) -> None:
 
 
 def _compare(parts: Parts, expected: Answers, found: Mapping[str, Answers]) -> float:
-    """The largest difference between the policy's outputs and those of the files; too large a one is an error."""
+    """Returns the largest difference between the outputs of policy and files; raises an error if it is too large."""
     largest = 0.0
     for file, answers in found.items():
         which = [parts.stems.index(file)] if file in parts.stems else range(len(parts.stems))
@@ -173,7 +173,7 @@ def _mismatch(file: str, parts: Parts, i: int, what: str, apart: float) -> Usage
 
 
 def _clear(space: numpy_policy.Space, outputs: np.ndarray) -> np.ndarray:
-    """[B]: whether in every head the best choice is ahead of the second by more than rounding."""
+    """Returns [B]: whether in every head the best choice is ahead of the second by more than rounding."""
     edges = np.cumsum((0, *space.heads))
     tops = [np.sort(outputs[:, start:stop], axis=1)[:, -2:] for start, stop in pairwise(edges)]
     return np.all(

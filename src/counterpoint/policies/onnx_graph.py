@@ -61,7 +61,7 @@ class Graph:
         return self.add("Add", [self.add("Mul", [self.add("Div", [centred, deviation]), scale]), bias])
 
     def heads(self, x: str, space: Space, rules: Rules) -> tuple[str, str]:
-        """The action vector, and the chosen entry of each head."""
+        """Returns the action vector and the chosen entry of each head."""
         parts = [x]
         if len(space.heads) > 1:
             parts = self.add_many("Split", [x, self.constant(np.array(space.heads, np.int64))], len(space.heads), axis=1)

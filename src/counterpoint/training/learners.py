@@ -49,7 +49,7 @@ def learners(
 
 
 def _updates_recorded(run: Run) -> int:
-    """How many updates the timeline knows already: a resumed run adds to it."""
+    """Returns how many updates the timeline already holds: a resumed run adds to it."""
     if not run.learners_path.exists():
         return 0
     with run.learners_path.open(newline="", encoding="utf-8") as file:

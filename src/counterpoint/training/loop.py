@@ -1,4 +1,4 @@
-"""The loop: act, remember, learn. Two engines carry it out: `compiled`, one program; `stepped`, piece by piece from Python.
+"""The loop: act, remember, learn. Two engines run it: `compiled`, one program; `stepped`, piece by piece from Python.
 
 Every leaf of `Loop` has a leading axis of seeds. Seeds are spread over devices if there are several; a single seed instead
 spreads its minibatch and its replay, each device storing and sampling its share, with gradients averaged over devices.
@@ -98,7 +98,7 @@ class Pieces(NamedTuple):
 
 
 def pieces(program: Program) -> Pieces:
-    """The pieces of a program."""
+    """Returns the pieces of a program."""
     env: Any = program.env.compiled  # None if worker processes step it: start and rollout are then replaced
     algo, memory, schedule = program.algo, program.memory, program.schedule
     length = schedule.rollout_length
@@ -114,7 +114,7 @@ def pieces(program: Program) -> Pieces:
 
 @lru_cache(maxsize=4)
 def compiled_pieces(program: Program) -> Pieces:
-    """The pieces of a program, each compiled by itself."""
+    """Returns the pieces of a program, each compiled by itself."""
     parts = pieces(program)
     return Pieces(
         start=jax.jit(parts.start),
@@ -131,14 +131,14 @@ Absorb = Callable[[Loop, Transition, Finished, Key, bool], Loop]
 
 
 def iteration(parts: Pieces, absorb: Absorb, loop: Loop, learn: bool) -> Loop:
-    """One round of one seed: a rollout into memory, then the updates."""
+    """Returns the loop of one seed after one round: a rollout into memory, then the updates."""
     key, key_roll, key_learn = _split(loop.key, 3)
     envs, steps, finished = parts.rollout(loop.agents, loop.envs, key_roll, loop.step)
     return absorb(loop._replace(envs=None, key=key), steps, finished, key_learn, learn)._replace(envs=envs)
 
 
 def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
-    """The loop after what follows a rollout: remembering it, learning, counting."""
+    """Returns the loop after everything that follows a rollout: remembering it, learning, counting."""
     schedule = program.schedule
     if program.splits_batch:
         device = jax.lax.axis_index(DEVICES)
@@ -164,7 +164,7 @@ def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, fin
 
 
 def compiled_absorb(program: Program) -> Absorb:
-    """What follows a rollout as one program, for rollouts that come from outside."""
+    """Returns everything that follows a rollout as one program, for rollouts of worker processes."""
     return jax.jit(partial(absorbed, program, pieces(program)), static_argnums=4, donate_argnums=0)
 
 
@@ -179,7 +179,7 @@ _give_axis = jax.jit(partial(jax.tree.map, lambda leaf: leaf.reshape(1, *leaf.sh
 
 @jax.jit
 def _only(loop: Loop, fresh: Array) -> Loop:
-    """The one seed of a loop without its replay, perhaps with an empty window."""
+    """Returns the single seed of a loop without its replay; if `fresh`, with an empty window."""
     seed: Loop = jax.tree.map(lambda leaf: leaf[0], loop)
     return seed._replace(window=_emptied(seed.window, fresh))
 
@@ -193,7 +193,7 @@ def _add_update(window: Window, metrics: Metrics) -> Window:
 
 
 def _share(steps: Transition, num_devices: int, device: Int[Array, ""]) -> Transition:
-    """Every num_devices-th transition of a rollout, flattened to [T·E / devices, 1, …]."""
+    """Returns every num_devices-th transition of a rollout, flattened to [T·E / devices, 1, …]."""
 
     def take(leaf: jax.Array) -> jax.Array:
         rest = leaf.shape[2:]
@@ -203,7 +203,7 @@ def _share(steps: Transition, num_devices: int, device: Int[Array, ""]) -> Trans
 
 
 def begin(program: Program, parts: Pieces, key: Key) -> Loop:
-    """One seed at the start, memory empty."""
+    """Returns one seed at its start, with an empty memory."""
     key_agents, key_worlds, key_loop = jax.random.split(key, 3)
     n, zero = program.env.spec.num_agents, jnp.zeros((), jnp.int32)
     return Loop(
@@ -222,7 +222,7 @@ def begin(program: Program, parts: Pieces, key: Key) -> Loop:
 
 
 def compile_begin(program: Program) -> Callable[[Key], Loop]:
-    """(keys [K]) → the loop of all seeds at the start."""
+    """Returns a function: (keys [K]) → the loop of all seeds at the start."""
     return jax.jit(_spread(program, jax.vmap(partial(begin, program, pieces(program))), (_spec_of_keys(program),)))
 
 
@@ -240,7 +240,7 @@ class Engine(NamedTuple):
     """Who carries a program out."""
 
     begin: Callable[[Key], Loop]
-    """(keys [K]) → the loop of all seeds at the start."""
+    """Returns a function: (keys [K]) → the loop of all seeds at the start."""
     advance: Callable[[Loop, bool, int, bool], Loop]
     """(loop, learn, limit, fresh) → as `compile_advance` says, learning or warming up. The loop is donated."""
     evaluate: Callable[[Agents, Key, int], Episodes]
@@ -250,7 +250,7 @@ class Engine(NamedTuple):
 
 
 def compiled(program: Program) -> Engine:
-    """The whole loop as one compiled program."""
+    """Returns the engine that runs the whole loop as one compiled program."""
     phases = {learn: compile_advance(program, learn) for learn in (False, True)}
     return Engine(
         begin=compile_begin(program),
@@ -260,7 +260,7 @@ def compiled(program: Program) -> Engine:
 
 
 def stepped(program: Program, parts: Pieces | None = None, absorb: Absorb | None = None) -> Engine:
-    """The loop from Python, one piece at a time: for pieces that leave the process, and to check the compiled loop against.
+    """Returns the engine that runs the loop from Python, one piece at a time: for pieces that leave the process, and for tests.
 
     `absorb` takes the place of all pieces that follow a rollout.
     """
@@ -331,7 +331,7 @@ def is_due(program: Program, learn: bool, loop: Loop) -> Array:
 
 
 def loop_spec(program: Program) -> Any:
-    """How the leaves of a loop lie on the devices."""
+    """Returns how the leaves of a loop are placed on the devices."""
     if not program.splits_batch:
         return PartitionSpec(DEVICES)
     keep: Any = PartitionSpec()
@@ -350,7 +350,7 @@ def mesh(program: Program) -> Mesh:
 
 
 def _spread(program: Program, function: Callable[..., Loop], in_specs: tuple[Any, ...]) -> Callable[..., Loop]:
-    """The function on every device with its share, or as it is if there is one device."""
+    """Returns the function on every device with its share, or unchanged if there is one device."""
     if program.num_devices == 1:
         return function
     return jax.shard_map(function, mesh=mesh(program), in_specs=in_specs, out_specs=loop_spec(program), check_vma=False)

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar on a terminal, plain lines in a pipe or a log; and where else its rows may go."""
+"""Progress of a run: a bar on a terminal, plain lines in a pipe or a log; and other destinations of its rows."""
 
 import importlib.util
 import math
@@ -140,7 +140,7 @@ def require_sinks(config: Config) -> None:
 
 @contextmanager
 def sinks(run: Run, config: Config) -> Iterator[Callable[[Row], None]]:
-    """(row) → sends it wherever the settings ask, besides metrics.csv."""
+    """Yields a function that sends a row to every other place that the settings name."""
     with ExitStack() as stack:
         wanted = []
         if config.evaluation.tensorboard:
@@ -157,7 +157,7 @@ def sinks(run: Run, config: Config) -> Iterator[Callable[[Row], None]]:
 
 
 def _tensorboard(run: Run, stack: ExitStack) -> Callable[[int, Row], None]:
-    """Events in <run>/tensorboard/seed<k>; what a resumed run reports again replaces what it had reported."""
+    """Returns a function that writes events to <run>/tensorboard/seed<k>; rows reported again replace the earlier ones."""
     from tensorboardX import SummaryWriter
 
     writers: dict[int, Any] = {}

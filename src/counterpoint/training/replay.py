@@ -86,7 +86,7 @@ def unpack(one: Transition, rows: Float[Array, "*b D"]) -> Transition:
 
 
 def uniform(one: Transition, capacity: int, batch_size: int, per_add: int, num_batches: int = 1) -> Memory:
-    """A ring sampled uniformly with replacement; `per_add` transitions arrive at a time and must divide the capacity.
+    """Returns a ring sampled uniformly with replacement; `per_add` transitions arrive at a time and must divide the capacity.
 
     With `num_batches` above 1 a sample is that many independent minibatches, [num_batches, B, …].
     """
@@ -190,7 +190,7 @@ def prioritised(
 
 
 def _put(tree: Float[Array, " W"], depth: int, index: Int[Array, " B"], priority: Float[Array, " B"]) -> Float[Array, " W"]:
-    """The tree with new priorities; where an index comes twice, with the larger one, in whatever order they are written."""
+    """Returns the tree with new priorities; an index that occurs twice gets the larger one, whatever the order."""
     node = index + 2**depth
     tree = tree.at[node].set(0.0).at[node].max(priority)
 
@@ -203,7 +203,7 @@ def _put(tree: Float[Array, " W"], depth: int, index: Int[Array, " B"], priority
 
 
 def _draw(tree: Float[Array, " W"], depth: int, shape: tuple[int, ...], key: Key) -> Int[Array, "*b"]:
-    """Independent leaves with chances in proportion to their priorities; never one of priority zero."""
+    """Returns independent leaves, drawn in proportion to their priorities; never one of priority zero."""
 
     # A fresh number at each fork: one for the whole way down would have too few bits to tell a million leaves apart.
     def descend(level: jax.Array, node: jax.Array) -> jax.Array:

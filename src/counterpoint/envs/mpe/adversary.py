@@ -2,6 +2,8 @@
 
 obs good (4N + 2V)      = [goal 2, landmarks 2N, others]        all relative, others in index order
 obs adversary (2 fewer) = [landmarks 2N, others]
+reward adversary = −(its distance to the goal); openai: squared
+reward good      = Σ over adversaries of their distance to the goal − distance of the nearest good agent
 One adversary (V = 1) is the published game; with more, the good team's reward sums over them, as its formula says.
 """
 

@@ -3,6 +3,8 @@
 obs eve(4)   = [alice's word]
 obs bob(8)   = [key 4, alice's word 4]
 obs alice(8) = [goal 4, key 4]
+reward eve           = −(squared error of her answer)
+reward bob and alice = squared error of Eve's answer − squared error of Bob's; silence counts as no error
 Nobody moves. Goal and key are one-hot names of two landmarks, so two of the four symbols never occur. Bob and Eve answer
 on what Alice said one step earlier; at the first step they have heard zeros.
 """

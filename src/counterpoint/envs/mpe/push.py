@@ -2,6 +2,8 @@
 
 obs agent     = [velocity 2, goal 2, own colour 3, landmarks 2L, landmark colours 3L, others]     positions relative
 obs adversary = [velocity 2, landmarks 2L, others]
+reward agent     = −(distance to the goal)
+reward adversary = distance of the nearest good agent to the goal − own distance to it
 A colour names a landmark, so colours carry the goal. With L ≤ 2 they are the original's; beyond, evenly spaced hues of the
 same strength.
 """
@@ -50,7 +52,7 @@ class Push(Scenario):
 
     @cached_property
     def hues(self) -> np.ndarray:
-        """[L, 3]: a unit of colour per landmark, added to grey."""
+        """Returns [L, 3]: a unit of colour per landmark, added to grey."""
         if self.num_targets <= 2:
             return np.eye(3)[1 : 1 + self.num_targets]
         count = self.num_targets

@@ -1,6 +1,8 @@
 """simple_reference: each agent knows where the other must go (MPE2 simple_reference_v3).
 
 obs(21) = [velocity 2, landmarks 6 (relative), colour of the partner's goal 3, partner's word 10]
+reward = −(local_ratio · distance between the partner and its goal + (1 − local_ratio) · mean of both distances)
+openai: both receive minus the sum of both squared distances.
 `goal[i]` is the landmark agent i knows, which agent 1 − i must reach.
 """
 
@@ -49,7 +51,7 @@ class Reference(Scenario):
         return jnp.concatenate([state.velocity, landmarks, colour, state.comm[::-1]], axis=1)
 
     def partner_distance(self, state: State) -> Float[Array, " N"]:
-        """How far the partner of agent i is from the goal agent i knows."""
+        """Returns the distance between the partner of agent i and the goal that agent i knows."""
         return length(state.position[::-1] - state.landmarks[state.goal])
 
     def reward(self, state: State) -> Float[Array, " N"]:

@@ -80,11 +80,11 @@ class Scenario(World):
         raise NotImplementedError
 
     def benchmark_data(self, state: State) -> tuple[Float[Array, " _k"], ...] | None:
-        """Per agent what the original's `benchmark_data` returns, flattened; None where it has none."""
+        """Returns per agent what the original's `benchmark_data` returns, flattened; None where it has none."""
         return None
 
     def success(self, state: State) -> Bool[Array, ""]:
-        """Ends the game where the scenario has `terminate_on_success`."""
+        """Returns whether the game is won and ends, in scenarios with `terminate_on_success`."""
         return jnp.zeros((), bool)
 
     # --- What they share.
@@ -99,7 +99,7 @@ class Scenario(World):
 
     @cached_property
     def adversary(self) -> np.ndarray:
-        """[N]: who plays against the good team."""
+        """Returns [N]: whether an agent plays against the good team."""
         return np.array([role in ("adversary", "leadadversary", "eve") for role in self.roles])
 
     @cached_property
@@ -150,7 +150,7 @@ class Scenario(World):
         )
 
     def move_force(self, action: Float[Array, "N A"]) -> Float[Array, "N 2"]:
-        """The force of the move part of an action: index 1 −x, 2 +x, 3 −y, 4 +y (openai's vectors: the other way round)."""
+        """Returns the force of a move: index 1 is −x, 2 is +x, 3 is −y, 4 is +y (openai's vectors have opposite signs)."""
         bodies = self.bodies
         if not bodies.movable.any():
             return jnp.zeros((self.num_agents, 2), action.dtype)
@@ -159,7 +159,7 @@ class Scenario(World):
         return force.astype(action.dtype)
 
     def speech(self, action: Float[Array, "N A"]) -> Float[Array, "N C"]:
-        """The word part of an action, zeros for silent agents."""
+        """Returns the word part of an action, zeros for silent agents."""
         bodies, words = self.bodies, self.bodies.num_words
         said = [
             action[i, NUM_MOVES * moves :][:words] if talks else jnp.zeros(words, action.dtype)
@@ -168,7 +168,7 @@ class Scenario(World):
         return jnp.stack(said) if words else jnp.zeros((self.num_agents, 0), action.dtype)
 
     def action_of_integers(self, agent: int, choice: tuple[int, ...]) -> np.ndarray:
-        """The action vector of an agent's integer choice per head, in the meaning of the flavour's integers."""
+        """Returns the action vector of an agent's integer choices, one per head, as the flavour numbers them."""
         move_flips = self.flavour == "openai" and bool(self.bodies.movable[agent])
         parts = []
         for head, (size, index) in enumerate(zip(self.spec_heads(agent), choice, strict=True)):
@@ -176,7 +176,7 @@ class Scenario(World):
         return np.concatenate(parts)
 
     def integers_of_choice(self, agent: int, choice: list[int]) -> list[int]:
-        """The flavour's integers for the largest entry of each head: the way back from `action_of_integers`."""
+        """Returns the flavour's integers for the largest entry of each head: the inverse of `action_of_integers`."""
         move_flips = self.flavour == "openai" and bool(self.bodies.movable[agent])
         return [int(FLIPPED[index]) if move_flips and head == 0 else index for head, index in enumerate(choice)]
 
@@ -185,7 +185,7 @@ class Scenario(World):
         return (NUM_MOVES,) * bool(bodies.movable[agent]) + (bodies.num_words,) * bool(bodies.talks[agent])
 
     def goal_landmarks(self, state: State) -> set[int]:
-        """Landmarks to mark as goals in the drawing."""
+        """Returns the landmarks that the drawing marks as goals."""
         return {int(goal) for goal in state.goal}
 
     def draw(self, state: State) -> Picture:
@@ -219,7 +219,7 @@ def bodies_of(
     max_speed: list[float] | float = np.inf,
     num_words: int = 0,
 ) -> Bodies:
-    """Tables with the usual defaults; `collides` as one value speaks of the agents, as a list of agents and landmarks."""
+    """Returns tables with the usual defaults; one value of `collides` is for the agents, a list is for agents and landmarks."""
     n, total = len(agent_radius), len(agent_radius) + len(landmark_radius)
     touch = np.array(collides) if isinstance(collides, list) else (np.arange(total) < n) & collides
     return Bodies(

@@ -1,6 +1,7 @@
 """simple: one agent walks to one landmark (MPE2 simple_v3).
 
 obs(4) = [velocity 2, landmark 2 (relative)]
+reward = −(distance to the landmark)²
 """
 
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 obs speaker(3)   = [colour of the goal]
 obs listener(11) = [velocity 2, landmarks 6 (relative), speaker's word 3]
+reward of both = −(distance between the listener and the goal)²; openai: twice that
 """
 
 from dataclasses import dataclass

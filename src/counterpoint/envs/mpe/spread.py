@@ -1,6 +1,8 @@
 """simple_spread: cooperative navigation (Lowe et al. 2017; MPE2 simple_spread_v3).
 
 obs(6N) = [velocity 2, position 2, landmarks 2N (relative), others 2(N−1) (relative), zeros 2(N−1)]
+reward = −(1 − local_ratio) · Σ over landmarks of the distance to the nearest agent − local_ratio · own collisions
+openai: everybody receives the sum over agents of −Σ distances − collisions, each agent also counting itself once.
 The zeros are the silent others' words; the original carries them, so do we.
 """
 
@@ -60,11 +62,11 @@ class Spread(Scenario):
         return (1 - self.local_ratio) * distance - self.local_ratio * bumps
 
     def nearest(self, state: State) -> Float[Array, " L"]:
-        """How far each landmark's nearest agent is."""
+        """Returns the distance from each landmark to its nearest agent."""
         return fold(jnp.minimum, length(between(state.position, state.landmarks)), axis=0)
 
     def bumps(self, state: State) -> Float[Array, " N"]:
-        """How many others each agent overlaps."""
+        """Returns how many other agents each agent overlaps."""
         apart = length(off_diagonal(between(state.position, state.position)))
         return fold(jnp.add, (apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
 

@@ -1,6 +1,8 @@
 """simple_tag: predators chase prey among obstacles (Lowe et al. 2017; MPE2 simple_tag_v3).
 
 obs = [velocity 2, position 2, obstacles (relative), others (relative), velocities of the other good agents], 2 for each
+reward adversary = 10 · touches of all prey by all adversaries
+reward good      = −10 · touches of itself − a growing cost of leaving the screen
 """
 
 from dataclasses import dataclass
@@ -17,14 +19,14 @@ from counterpoint.envs.mpe.world import Bodies, between, off_diagonal, touching
 
 
 def boundary_cost(position: Float[Array, "N 2"]) -> Float[Array, " N"]:
-    """What it costs to leave the screen: nothing inside 0.9, a ramp to 1, an exponential capped at 10 beyond."""
+    """Returns the cost of leaving the screen: zero inside 0.9, a ramp to 1, an exponential capped at 10 beyond."""
     x = jnp.abs(position)
     cost = jnp.where(x < 0.9, 0.0, jnp.where(x < 1.0, (x - 0.9) * 10.0, jnp.minimum(jnp.exp(2 * x - 2), 10.0)))
     return cost[:, 0] + cost[:, 1]
 
 
 def good_velocities(velocity: Float[Array, "N 2"], num_adversaries: int) -> tuple[Float[Array, "V _"], Float[Array, "G _"]]:
-    """The velocities of the good agents as adversaries see them (all), and as good agents do (the others')."""
+    """Returns the velocities of the good agents that adversaries see (all) and that good agents see (the others')."""
     good = velocity[num_adversaries:]
     g = good.shape[0]
     everyone = jnp.tile(good.reshape(1, 2 * g), (num_adversaries, 1))
@@ -84,7 +86,7 @@ class Tag(Scenario):
         ]
 
     def touches(self, state: State) -> Bool[Array, "V G"]:
-        """Which predator touches which prey."""
+        """Returns which predator touches which prey."""
         v, n, radius = self.num_adversaries, self.num_agents, self.bodies.radius
         return touching(state.position[:v], state.position[v:], radius[:v], radius[v:n])
 

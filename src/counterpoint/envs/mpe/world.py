@@ -36,24 +36,24 @@ class Bodies(NamedTuple):
 
 
 def length(vector: Float[Array, "*b 2"]) -> Float[Array, "*b"]:
-    """The Euclidean norm, of 2-D vectors."""
+    """Returns the Euclidean norm of 2-D vectors."""
     return jnp.sqrt(vector[..., 0] ** 2 + vector[..., 1] ** 2)
 
 
 def between(a: Float[Array, "P 2"], b: Float[Array, "Q 2"]) -> Float[Array, "P Q 2"]:
-    """The vectors from each of a to each of b."""
+    """Returns the vectors from each of a to each of b."""
     return b[None, :, :] - a[:, None, :]
 
 
 def off_diagonal(matrix: Float[Array, "N N *d"]) -> Float[Array, "N M *d"]:
-    """Row i without column i, others in index order. Reshapes instead of a gather: much cheaper on CPU."""
+    """Returns row i without column i, in index order. Reshapes instead of a gather, which is much cheaper on CPUs."""
     n, tail = matrix.shape[0], matrix.shape[2:]
     flat = matrix.reshape(n * n, *tail)[1:].reshape(n - 1, n + 1, *tail)
     return flat[:, :-1].reshape(n, n - 1, *tail)
 
 
 def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], axis: int) -> Float[Array, " _r"]:
-    """jnp.sum or jnp.min along an axis, for `combine` jnp.add or jnp.minimum; see UNROLLED."""
+    """Returns jnp.sum or jnp.min along an axis, for `combine` jnp.add or jnp.minimum; see UNROLLED."""
     count = matrix.shape[axis]
     if not 0 < count <= UNROLLED:
         return jnp.min(matrix, axis=axis) if combine is jnp.minimum else jnp.sum(matrix, axis=axis)
@@ -61,12 +61,12 @@ def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], 
 
 
 def touching(a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray) -> Bool[Array, "P Q"]:
-    """Who overlaps whom: the test behind rewards, forests and figures (the contact force has its own)."""
+    """Returns which bodies overlap: the test behind rewards, forests and metrics (the contact force has its own)."""
     return length(between(a, b)) < radius_a[:, None] + radius_b[None, :]
 
 
 def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], bodies: Bodies) -> Float[Array, "N 2"]:
-    """Soft repulsion on each agent: contact_force · k·softplus((r_a + r_b − d)/k) along the line of centres."""
+    """Returns the repulsion of each agent: contact_force · k·softplus((r_a + r_b − d)/k) along the line of centres."""
     n = position.shape[0]
     pushing = np.flatnonzero(bodies.collides[n:])
     others = jnp.concatenate([position, landmarks[pushing]]) if pushing.size else position
@@ -80,7 +80,7 @@ def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"],
 
 
 def _repulsion(delta: Float[Array, "*b 2"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b 2"]:
-    """The force along `delta`, for bodies that touch at distance `reach`; none where `pair` is false."""
+    """Returns the force along `delta`, for bodies that touch at distance `reach`; none where `pair` is false."""
     squared = delta[..., 0] ** 2 + delta[..., 1] ** 2
     distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))  # coincident bodies: no direction, so no force
     overlap = (reach - distance) / CONTACT_MARGIN
@@ -95,7 +95,7 @@ def integrate(
     bodies: Bodies,
     velocity_first: bool,
 ) -> tuple[Float[Array, "N 2"], Float[Array, "N 2"]]:
-    """Positions and velocities one step later: mpe2 moves with the old velocity, openai with the new one."""
+    """Returns positions and velocities one step later: mpe2 moves with the old velocity, openai with the new one."""
     moved = velocity * (1 - DAMPING) + force * DT
     if np.isfinite(bodies.max_speed).any():
         speed = length(moved)

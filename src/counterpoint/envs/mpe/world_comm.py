@@ -2,6 +2,9 @@
 
 obs adversary = [velocity 2, position 2, landmarks, others seen, velocities of good agents seen, flags, leader's word 4]
 obs good      = [velocity 2, position 2, landmarks, others seen, flags, velocities of other good agents seen]
+reward adversary = 5 · touches of all prey − 0.1 · distance to the nearest prey
+reward good      = −5 · touches of itself + 2 · food eaten − 0.05 · distance to food − 2 · cost of leaving the screen
+openai: the distance to food counts with the opposite sign.
 Landmarks are obstacles, food, forests, in this order; they and others are relative. A flag per forest is +1 inside, −1 outside.
 One sees another if both are in the same forest or neither is in any; the leader sees everybody; what is not seen is zero.
 The two orders of flags and velocities are the original's.
@@ -73,7 +76,7 @@ class WorldComm(Scenario):
 
     @cached_property
     def parts(self) -> tuple[slice, slice, slice]:
-        """Where obstacles, food and forests stand among the landmarks."""
+        """Returns the places of obstacles, food and forests among the landmarks."""
         a, b = self.num_obstacles, self.num_obstacles + self.num_food
         return slice(0, a), slice(a, b), slice(b, None)
 
@@ -101,12 +104,12 @@ class WorldComm(Scenario):
         return [jnp.concatenate(adversary, axis=1), jnp.concatenate(good, axis=1)]
 
     def touches(self, state: State) -> Bool[Array, "V G"]:
-        """Which predator touches which prey."""
+        """Returns which predator touches which prey."""
         v, n, radius = self.num_adversaries, self.num_agents, self.bodies.radius
         return touching(state.position[:v], state.position[v:], radius[:v], radius[v:n])
 
     def eaten(self, state: State) -> Float[Array, " G"]:
-        """How many food items each prey touches."""
+        """Returns how many food items each prey touches."""
         v, n, radius = self.num_adversaries, self.num_agents, self.bodies.radius
         _, food, _ = self.parts
         hits = touching(state.position[v:], state.landmarks[food], radius[v:n], radius[n:][food])
