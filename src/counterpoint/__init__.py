@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from counterpoint.algos.base import Replay as Replay
     from counterpoint.algos.base import Rollout as Rollout
     from counterpoint.core.errors import UsageError as UsageError
+    from counterpoint.core.nets import Model as Model
     from counterpoint.core.spaces import Box as Box
     from counterpoint.core.spaces import Discrete as Discrete
     from counterpoint.core.spaces import Spec as Spec
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
     from counterpoint.core.types import Transition as Transition
     from counterpoint.envs import make as make
     from counterpoint.envs.base import World as World
+    from counterpoint.external.check import check_env as check_env
     from counterpoint.external.pettingzoo import to_pettingzoo as to_pettingzoo
     from counterpoint.policies.export import export as export
+    from counterpoint.policies.policy import Policy as Policy
     from counterpoint.policies.policy import load as load
     from counterpoint.policies.policy import random_team as random_team
     from counterpoint.runs.folder import Run as Run
     from counterpoint.studies.compare import compare as compare
     from counterpoint.studies.grid import grid as grid
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
+    from counterpoint.trainers.agent import Settings as Settings
     from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
     from counterpoint.trainers.coma import Memory as Memory
+    from counterpoint.trainers.learner import Sizes as Sizes
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
 
@@ -37,19 +42,22 @@ __version__ = "0.1.0"
 _HOMES = {
     "counterpoint.algos.base": ("Actors", "Algorithm", "Entry", "Replay", "Rollout"),
     "counterpoint.core.errors": ("UsageError",),
+    "counterpoint.core.nets": ("Model",),
     "counterpoint.core.spaces": ("Box", "Discrete", "Spec"),
     "counterpoint.core.types": ("Metric", "Step", "Transition"),
     "counterpoint.envs": ("make",),
     "counterpoint.envs.base": ("World",),
+    "counterpoint.external.check": ("check_env",),
     "counterpoint.external.pettingzoo": ("to_pettingzoo",),
     "counterpoint.policies.export": ("export",),
-    "counterpoint.policies.policy": ("load", "random_team"),
+    "counterpoint.policies.policy": ("Policy", "load", "random_team"),
     "counterpoint.runs.folder": ("Run",),
     "counterpoint.studies.compare": ("compare",),
     "counterpoint.studies.grid": ("grid",),
-    "counterpoint.trainers.agent": ("AgentTrainer",),
+    "counterpoint.trainers.agent": ("AgentTrainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
+    "counterpoint.trainers.learner": ("Sizes",),
     "counterpoint.training.train": ("resume", "train"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

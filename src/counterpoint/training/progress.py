@@ -12,8 +12,8 @@ from typing import Any
 
 from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
-from counterpoint.presets import PRESETS
 from counterpoint.core.spaces import Spec
+from counterpoint.presets import PRESETS
 from counterpoint.runs import stats
 from counterpoint.runs.folder import Run
 from counterpoint.runs.tables import markdown_table
