@@ -22,9 +22,8 @@ def train(words: list[str]) -> None:
     start = presets.start(*(_value(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
     given = _given(words)
     if {"env", "scenario"} <= given:
-        raise UsageError(
-            f"--env {_value(words, '--env')} and --scenario {_value(words, '--scenario')} exclude each other: choose one."
-        )
+        env, scenario = _value(words, "--env"), _value(words, "--scenario")
+        raise UsageError(f"--env {env} and --scenario {scenario} exclude each other: choose one of them.")
     parsed = parse(
         settings_class(start),
         words,
