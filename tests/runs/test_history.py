@@ -63,7 +63,7 @@ def test_a_number_of_episodes_means_the_nearest_kept_policy(run: Run) -> None:
     }.items():
         with pytest.raises(UsageError, match=words):
             history.load_at(run, at)
-    with pytest.raises(UsageError, match="has no best policy.*use --at last"):
+    with pytest.raises(UsageError, match=r"has no best policy.*use --at last"):
         history.load_at(run, "best")
 
 

@@ -78,7 +78,7 @@ def test_resume_changes_what_is_safe_and_records_it(copy: Run) -> None:
 
 def test_a_run_that_is_trained_cannot_be_resumed(copy: Run) -> None:
     before = copy.metrics_path.read_bytes()
-    with lock.hold(copy.path), pytest.raises(UsageError, match=r"copy is in use: process \d+ on .* trains it"):
+    with lock.hold(copy.path), pytest.raises(UsageError, match=r"copy is in use by process \d+ on .*: wait until"):
         counterpoint.resume(copy, num_episodes=64)
     assert copy.metrics_path.read_bytes() == before
 
@@ -89,7 +89,7 @@ def test_a_training_process_holds_the_lock_until_it_is_killed(tmp_path: Path) ->
         path = tmp_path / "busy"
         wait_for(lambda: lines(path) >= 2, process)
         assert list_runs(tmp_path)[0].state == "running"
-        with pytest.raises(UsageError, match=rf"is in use: process {process.pid} on"):
+        with pytest.raises(UsageError, match=rf"is in use by process {process.pid} on"):
             counterpoint.resume(path)
     finally:
         process.send_signal(signal.SIGKILL)

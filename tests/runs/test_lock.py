@@ -52,7 +52,7 @@ def test_a_second_writer_is_refused_and_the_owner_named(tmp_path: Path, kind: st
         assert (owner.pid, owner.host) == (process.pid, socket.gethostname())
         with pytest.raises(UsageError) as caught, lock.hold(tmp_path):
             pytest.fail("two writers")
-        assert f"is in use: process {process.pid} on {owner.host} since {owner.start} trains it" in str(caught.value)
+        assert f"is in use by process {process.pid} on {owner.host} since {owner.start}: wait" in str(caught.value)
         assert "\n" not in str(caught.value)
     finally:
         process.communicate("\n")
