@@ -119,3 +119,11 @@ def test_last_rows_are_the_last_rows(tmp_path: Path, count: int) -> None:
     assert metrics.last_rows(path, count) == []
     path.write_text("step,note\n" + "".join(f"{i},{'x' * (i % 50)}\n" for i in range(3000)) + "3000,to")
     assert metrics.last_rows(path, count) == metrics.read_rows(path)[-count:]
+
+
+def test_a_block_that_begins_within_a_line_gives_no_torn_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "BLOCK", 60)
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,note\n" + "".join(f"{1000 + i},abc\n" for i in range(50)))
+    for count in range(1, 60):
+        assert metrics.last_rows(path, count) == metrics.read_rows(path)[-count:], count
