@@ -135,7 +135,7 @@ def test_a_refusal_that_the_parser_words_itself_keeps_its_exit_code(call: Any, m
     no_events = call("resume")
     for result in (unknown_event, no_events):
         assert result.code == 2
-        assert "The run's folder." in result.err
+        assert "The run's folder" in result.err
         assert "Traceback" not in result.err
 
 
@@ -147,7 +147,7 @@ def test_options_of_every_group_are_suggested(call: Any) -> None:
         "plots-dri": "plots-dir",
     }.items():
         assert f"; perhaps you meant --{right};" in call(f"train --{wrong}").err
-    assert "perhaps" not in call("resume somewhere --run x").err, "the run is given by position, not as --run"
+    assert "perhaps you meant --run" not in call("resume somewhere --run x").err, "the run is given by position, not as --run"
 
 
 def test_settings_that_refuse_themselves_come_out_as_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_a_newer_format_and_a_strange_config_are_refused(call: Any, tmp_path: Pa
     for change, words in [
         ({"format": 99}, "in format 99"),
         ({"colour": "red"}, "config.json does not fit this version of counterpoint: there is no setting 'colour'"),
-        ({"algorithm": "dqn"}, "algorithm must be one of maddpg, ddpg, coma, not 'dqn'."),
+        ({"algorithm": "dqn"}, "unknown algorithm 'dqn'; known are "),
     ]:
         folder = tmp_path / "other"
         shutil.copytree(trained_run().path, folder)
@@ -237,10 +237,10 @@ def test_usage_version_and_lists(call: Any) -> None:
     assert call("--version").out == f"counterpoint {counterpoint.__version__}\n"
     worlds = call("envs").out
     assert "| simple_tag | 3 adversary, agent | 16, 14 | 5, 5 |" in worlds
-    presets = call("presets").out
+    listed = call("presets").out
     for name, config in presets.PRESETS.items():
         kind = "--algorithm coma " * (config.algorithm == "coma")
-        assert f"{name}\n    {kind}--scenario {config.world.scenario}" in presets
+        assert f"{name}\n    {kind}--scenario {config.world.scenario}" in listed
     assert call("runs").out == "there are no runs in ./runs yet; start one with: counterpoint train\n"
 
 
@@ -262,7 +262,9 @@ def test_an_environment_with_its_own_defaults_starts_from_them(call: Any, monkey
     assert call("train --scenario tennis --preset authors-spread").code == 0
     assert [config.learning.noise for config in seen] == ["ou", "gaussian", "gaussian"]
     assert [config.training.updates for config in seen] == [1, 1, 1]
-    assert "coma needs discrete actions" in call("train --scenario tennis --algorithm coma").err
+    assert call("train --scenario tennis --algorithm coma").code == 0
+    with pytest.raises(UsageError, match="coma needs discrete actions"):
+        seen[-1].check(seen[-1].world.build())
 
 
 def test_numbers_of_agents_become_arguments_of_the_environment() -> None:
@@ -374,7 +376,7 @@ def test_a_new_command_is_one_file(call: Any, tmp_path: Path, monkeypatch: pytes
     assert "Name to greet." in call("say-hello --help").out
     assert "perhaps you meant --name" in call("say-hello --nam Ada").err
     usage = call("--help").out
-    assert "  say-hello  Greet somebody." in usage
+    assert re.search(r"^  say-hello +Greet somebody\.$", usage, re.MULTILINE)
     assert usage.index("Trained runs:") < usage.index("  say-hello") < usage.index("Distributed learning")
 
 

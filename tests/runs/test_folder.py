@@ -17,7 +17,7 @@ import counterpoint
 from counterpoint import runs
 from counterpoint.core.errors import UsageError
 
-CONFIG = {"algorithm": "maddpg", "world": {"scenario": "tag"}, "training": {"num_episodes": 100}}
+CONFIG = {"algorithm": "maddpg", "world": {"scenario": "tag"}, "training": {"num_episodes": 100, "num_seeds": 2}}
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_list_runs(tmp_path):
     for episode in (50, 100):
         for seed in (0, 1):
             done.append_metrics(
-                {"step": episode * 25, "episode": episode + seed, "seed": seed, "return_sum": seed - episode / 8}
+                {"step": episode * 25, "episode": episode + seed, "seed": seed, "team/good": seed - episode / 8}
             )
-            half.append_metrics({"step": episode * 25, "episode": episode - 1 + seed, "seed": seed, "return_sum": float("nan")})
+            half.append_metrics({"step": episode * 25, "episode": episode - 1 + seed, "seed": seed, "team/good": float("nan")})
     runs.create(tmp_path, "fresh", CONFIG)
     torn = runs.create(tmp_path, "torn", CONFIG)
     (torn.path / "config.json").write_text("{")
@@ -103,13 +103,16 @@ def test_list_runs(tmp_path):
         os.utime(path, (hour_ago, hour_ago))
     listed = {summary.name: summary for summary in runs.list_runs(tmp_path)}
     assert set(listed) == {"done", "half", "fresh", "torn", "foreign"}
-    assert listed["done"][:6] == ("done", "tag", "maddpg", 100, -12.0, "finished")
-    assert 3600 <= listed["done"].age < 3700
-    assert (listed["half"].episodes, listed["half"].state) == (99, "unfinished")
-    assert np.isnan(listed["half"].last_return)
-    assert listed["fresh"][:6] == ("fresh", "tag", "maddpg", 0, None, "unfinished")
+    done_now = listed["done"]
+    assert (done_now.env, done_now.algorithm, done_now.episodes, done_now.state) == ("tag", "maddpg", 100, "finished")
+    assert done_now.returns == {"good": -12.0}
+    assert 3600 <= done_now.age < 3700
+    assert (listed["half"].episodes, listed["half"].state) == (99, "stopped")
+    assert np.isnan(listed["half"].returns["good"])
+    assert (listed["fresh"].env, listed["fresh"].episodes, listed["fresh"].returns) == ("tag", 0, {})
+    assert listed["fresh"].state == "stopped"
     assert listed["torn"].state == listed["foreign"].state == "unreadable"
-    assert runs.list_runs(tmp_path)[-1].name == "done"
+    assert runs.list_runs(tmp_path)[0].name == "done", "newest last"
     assert runs.list_runs(tmp_path / "nowhere") == []
 
 
@@ -164,3 +167,24 @@ def test_policy_round_trip(run):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UsageError, match=r"policy.safetensors is damaged"):
         run.load_policy()
+
+
+def test_a_bare_name_is_found_in_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs.create("runs", "demo", CONFIG)
+    assert runs.open_run("demo").path == Path("runs/demo")
+    with pytest.raises(UsageError, match=r"dmo is not a run.*check the path \(perhaps demo\?\)"):
+        runs.open_run("dmo")
+    with pytest.raises(UsageError, match="is not a run"):
+        runs.open_run("./demo")
+    runs.create(".", "demo", CONFIG)
+    assert runs.open_run("demo").path == Path("demo"), "a folder here comes first"
+
+
+def test_changes_are_recorded_beside_the_settings(run):
+    assert run.changes == []
+    run.rewrite_config(CONFIG | {"algorithm": "ddpg"}, {"episode": 40, "lr": [0.01, 0.001]})
+    run.rewrite_config(CONFIG)
+    run.rewrite_config(CONFIG, {"episode": 60, "lr": [0.001, 0.002]})
+    assert run.config == CONFIG
+    assert run.changes == [{"episode": 40, "lr": [0.01, 0.001]}, {"episode": 60, "lr": [0.001, 0.002]}]

@@ -74,7 +74,7 @@ def as_world(thing: Any, teams: Sequence[str] = (), max_steps: int = 0) -> Any:
     own = getattr(world, "max_steps", 0)
     if max_steps and max_steps != own and any(field.name == "max_steps" for field in dataclasses.fields(world)):
         world = dataclasses.replace(world, max_steps=max_steps)
-    elif max_steps or not own:
+    elif max_steps != own if max_steps else not own:  # a resumed run passes the limit that it found here
         return TimeLimit(world, tuple(teams), min(filter(None, (max_steps, own)), default=LONGEST))
     return world if isinstance(world, World) and not teams else Adopted(world, tuple(teams))
 

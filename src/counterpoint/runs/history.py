@@ -1,8 +1,8 @@
 """The policies that a run keeps: the best one by evaluation, and some along the way.
 
-Rule of `policies/policy-<episodes>.safetensors`: the run is divided into stretches of 1, 2, 4, 8, … times `--save-rate`
-episodes, the fewest for which there are at most MOST stretches, and the first policy that a checkpoint saves in each stretch
-is kept. So at most MOST files exist, evenly spaced over the run.
+Rule of `policies/policy-<episodes>.safetensors`: the run is divided into at most MOST stretches, each of 1, 2, 4, 8, … times
+`--save-rate` episodes, and the first policy that a checkpoint saves in each stretch is kept. So at most MOST files exist,
+evenly spaced over the run.
 
 Rule of `policies/best.safetensors`: for each seed, the policy with the highest evaluation so far. Success counts if the
 environment reports it, then the good team's greedy return, which also decides between equal successes.
@@ -40,13 +40,15 @@ def kept(run: Run) -> dict[int, Path]:
 
 
 def keep(run: Run, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any], spacing: int) -> None:
-    """Keeps a policy, then thins out the others; `spacing` is the number of episodes between checkpoints."""
+    """Keeps a policy if it is the first of its stretch, and thins out the others; checkpoints are `spacing` episodes apart."""
     path = folder(run) / f"policy-{about['episodes']:09d}.safetensors"
-    with files.explained(path):
-        path.parent.mkdir(exist_ok=True)
-    files.write_durably(path, files.pack_tensors(tensors, {"about": files.compact_json(about)}))
     present = kept(run)
-    for episodes in present.keys() - set(thinned(list(present), spacing)):
+    wanted = thinned(sorted({*present, about["episodes"]}), spacing)
+    if about["episodes"] in wanted:
+        with files.explained(path):
+            path.parent.mkdir(exist_ok=True)
+        files.write_durably(path, files.pack_tensors(tensors, {"about": files.compact_json(about)}))
+    for episodes in present.keys() - set(wanted):
         with suppress(OSError):  # the next call tries again
             present[episodes].unlink()
 

@@ -153,7 +153,7 @@ def _refusal(run: Path, named: Owner | None) -> UsageError:
     who = str(named) if named else "another process"
     far = named is not None and named.host != socket.gethostname()
     dead = f", or remove {lock_path(run)} if that process has ended" if far else ""
-    return UsageError(f"{run} is in use: {who} trains it; wait until it has ended or stop it{dead}.")
+    return UsageError(f"{run} is in use by {who}: wait until it has ended, or stop it{dead}.")
 
 
 def _text() -> bytes:

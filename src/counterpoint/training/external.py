@@ -268,7 +268,9 @@ class Host:
         if np.isfinite(reward).all():
             return
         env, (t, e, i) = self._program.env, np.argwhere(~np.isfinite(reward))[0]
-        raise Diverged(bad_reward(env.spec.agents[i], step + t * reward.shape[1] + e + 1, float(reward[t, e, i]), env.name))
+        raise Diverged(
+            bad_reward(env.spec.agents[i], int(step + t * reward.shape[1] + e + 1), float(reward[t, e, i]), env.name)
+        )
 
 
 def bad_reward(agent: str, step: int, value: float, name: str) -> str:

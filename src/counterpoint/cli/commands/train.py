@@ -27,9 +27,8 @@ def train(words: list[str]) -> None:
     config = _parsed(words)
     given = _given(words)
     if {"env", "scenario"} <= given:
-        raise UsageError(
-            f"--env {_value(words, '--env')} and --scenario {_value(words, '--scenario')} exclude each other: choose one."
-        )
+        env, scenario = _value(words, "--env"), _value(words, "--scenario")
+        raise UsageError(f"--env {env} and --scenario {scenario} exclude each other: choose one of them.")
     evaluation, checkpoints = config.evaluation, config.checkpoints
     saved = checkpoints.load_dir or str(Path(checkpoints.save_dir) / config.name)
     if sum((evaluation.restore, evaluation.display, evaluation.benchmark)) > 1:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from counterpoint.core.errors import UsageError
+from counterpoint.runs import lock
 from counterpoint.runs.tables import markdown_table
 
 
@@ -45,4 +46,5 @@ def reproduce(result: str, quick: bool, out: str) -> None:
         raise UsageError(f"unknown result {result!r}{hint}")
     folder = Path(out) / (result + "-quick" * quick)
     folder.mkdir(parents=True, exist_ok=True)
-    results[result].run(folder, quick)
+    with lock.hold(folder, print):  # two processes would measure, and write, the same things
+        results[result].run(folder, quick)
