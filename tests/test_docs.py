@@ -176,6 +176,16 @@ def test_mentioned_files_exist():
         "learners.csv",
         "learners.png",
     }  # in a run's folder
+    known |= {
+        "comparison.md",
+        "table.csv",
+        "pairs.csv",
+        "curves.csv",
+        "curves.png",
+        "profiles.png",
+        "marl-eval.json",
+        "grid.json",
+    }
     known |= {"export.json", "agent_0.safetensors", "team.safetensors"}  # in an export
     for page, span in prose_spans():
         if page.startswith("docs/adr/"):

@@ -40,8 +40,12 @@ class Reaching(gymnasium.Env[Any, Any]):
 
 def test_success_is_its_last_value_and_other_numbers_are_means() -> None:
     infos = InfoMetrics()
-    infos.add({"a": {"is_success": True, "speed": 1, "x/y": np.float32(2)}, "b": {"is_success": True, "speed": np.array([3.0])}})
-    infos.add({"a": {"is_success": np.bool_(False), "speed": np.nan, "action_mask": np.ones(2)}, "b": {"name": "b", "list": [1]}})
+    infos.add(
+        {"a": {"is_success": True, "speed": 1, "x/y": np.float32(2)}, "b": {"is_success": True, "speed": np.array([3.0])}}
+    )
+    infos.add(
+        {"a": {"is_success": np.bool_(False), "speed": np.nan, "action_mask": np.ones(2)}, "b": {"name": "b", "list": [1]}}
+    )
     infos.add({"a": None, "b": {3: 4.0}})
     infos.add(None)
     assert infos.result() == {"is_success": 0.5, "speed": 2.0, "x_y": 2.0}

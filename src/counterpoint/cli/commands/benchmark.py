@@ -29,7 +29,7 @@ def benchmark(
     benchmark_iters: int = 100_000,
     benchmark_dir: str = "./benchmark_files/",
     explore: bool = False,
-    seed_index: Annotated[int | None, arg(help_behavior_hint="(default: all seeds)")] = None,
+    seed_index: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: all seeds)")] = None,
 ) -> None:
     """Measure the returns and metrics of trained policies, with confidence intervals over seeds and over episodes.
 

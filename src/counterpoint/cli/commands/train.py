@@ -57,9 +57,9 @@ def _parsed(words: list[str]) -> "Config":
         words,
         "counterpoint train",
         default=start,
-        description="Train a team of agents. The options override the settings of --preset, if one is given. Several"
-        " values with commas between them, as in --algorithm maddpg,coma --scenario simple_spread,simple_tag, train a grid:"
-        " one run for each combination, and a comparison at the end; the same command again goes on with it.",
+        description="Train a team of agents. The options override the settings of --preset, if one is given.\n\n"
+        "Several values with commas between them train a grid, and the same command again goes on with it:\n\n"
+        "  --num-seeds 5 --algorithm maddpg,coma --scenario simple_spread,simple_tag",
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
     return configs.Config(**vars(parsed))
@@ -79,24 +79,22 @@ def _train_grid(words: list[str], axes: dict[str, list[str]]) -> None:
         return dataclasses.replace(config, evaluation=dataclasses.replace(evaluation, restore=False))
 
     cells = study.cells_of(axes, make)
-    result: list[study.Grid] = []
 
     def job(training: Any, console: Any) -> None:
         try:
-            result.append(study.train_cells(cells, axes, console))
+            trained = study.train_cells(cells, axes, console)
         except training.Interrupted:
             print("stopped and saved; go on with the same command")
             sys.exit(130)
+        if trained.comparison:
+            print()
+            show(trained.comparison)
+        print(f"{len(trained.runs)} of {len(cells)} cells are finished → {trained.path}")
+        if trained.failed:
+            print(f"counterpoint: not compared, because they diverged: {', '.join(trained.failed)}", file=sys.stderr)
+            sys.exit(3)
 
     run_job(job)
-    trained = result[0]
-    if trained.comparison:
-        print()
-        show(trained.comparison)
-    print(f"{len(trained.runs)} of {len(cells)} cells are finished → {trained.path}")
-    if trained.failed:
-        print(f"counterpoint: {', '.join(trained.failed)} diverged and are not in the comparison", file=sys.stderr)
-        sys.exit(3)
 
 
 def _axes(words: list[str]) -> dict[str, list[str]]:

@@ -46,7 +46,13 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 def two_seeds() -> Run:
     """A finished run of `simple_spread` with two seeds."""
     return counterpoint.train(
-        scenario="simple_spread", num_episodes=16, num_seeds=2, seed=5, save_dir=str(HOME / "runs"), exp_name="two-seeds", **TINY
+        scenario="simple_spread",
+        num_episodes=16,
+        num_seeds=2,
+        seed=5,
+        save_dir=str(HOME / "runs"),
+        exp_name="two-seeds",
+        **TINY,
     )
 
 
