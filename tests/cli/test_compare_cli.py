@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import counterpoint
-from counterpoint.cli import main
-from counterpoint.cli.commands import train as command
+from counterpoint.cli import grids, main
 from counterpoint.cli.tables import print_table
 from counterpoint.runs.folder import Run
 from made import made_run
@@ -110,10 +109,10 @@ def test_tables_are_aligned_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_values_with_commas_span_a_grid_and_other_commas_do_not() -> None:
     words = ["--algorithm", "maddpg,coma", "--lr=0.1,0.2", "--scenario-args", "a=(1,2)", "--exp-name", "x,y", "--seed", "3"]
-    assert command._axes(words) == {"algorithm": ["maddpg", "coma"], "lr": ["0.1", "0.2"]}
-    changed = command._with_values(words, {"algorithm": "coma", "lr": "0.2"})
+    assert grids.axes_of(words) == {"algorithm": ["maddpg", "coma"], "lr": ["0.1", "0.2"]}
+    changed = grids.with_values(words, {"algorithm": "coma", "lr": "0.2"})
     assert changed == ["--algorithm", "coma", "--lr=0.2", *words[3:]]
-    assert command._axes(["--algorithm", "maddpg"]) == {}
+    assert grids.axes_of(["--algorithm", "maddpg"]) == {}
 
 
 def test_train_trains_a_grid_and_goes_on_with_it(call: Any, tmp_path: Path) -> None:
@@ -167,3 +166,17 @@ def test_benchmark_measures_one_seed_if_asked(call: Any, tmp_path: Path) -> None
     wrong = call("benchmark", path, "--seed-index", 2)
     assert wrong.code == 2
     assert "seed_index must be below 2" in wrong.err
+
+
+def test_benchmark_hands_on_which_policy_and_which_environment(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    load = counterpoint.load
+
+    def note(run: Any, seed_index: int = 0, **options: Any) -> Any:
+        asked.append((seed_index, options))
+        return load(run, seed_index)
+
+    monkeypatch.setattr("counterpoint.policies.policy.load", note)
+    call("benchmark", two_seeds().path, "--benchmark-iters", 50)
+    call("benchmark", two_seeds().path, "--benchmark-iters", 50, "--at", "best", "--env", "my.py:Env", "--seed-index", 1)
+    assert asked == [(0, {}), (1, {}), (1, {"at": "best", "env": "my.py:Env"})]
