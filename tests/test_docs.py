@@ -218,6 +218,16 @@ def test_mentioned_files_exist():
         "learners.csv",
         "learners.png",
     }  # in a run's folder
+    known |= {
+        "comparison.md",
+        "table.csv",
+        "pairs.csv",
+        "curves.csv",
+        "curves.png",
+        "profiles.png",
+        "marl-eval.json",
+        "grid.json",
+    }
     known |= {"export.json", "agent_0.safetensors", "team.safetensors"}  # in an export
     known |= {"NAME.py"}  # stands for any file
     known |= {name for text in TEXT.values() for name, _ in FILE_BLOCK.findall(text)}

@@ -149,3 +149,56 @@ def test_long_curves_are_thinned_to_their_ends():
     assert positions.size == stats.MOST_POINTS
     assert (positions[0], positions[-1]) == (0.0, 4999.0)
     np.testing.assert_allclose(values[0], 2 * positions)
+
+
+def test_exact_interval_is_clopper_and_pearsons():
+    assert stats.exact_interval(0, 5) == pytest.approx((0.0, 0.5218), abs=1e-4)
+    assert stats.exact_interval(3, 5) == pytest.approx((0.1466, 0.9473), abs=1e-4)
+    assert stats.exact_interval(5, 5)[1] == 1.0
+    with pytest.raises(UsageError, match="6 of 5"):
+        stats.exact_interval(6, 5)
+
+
+def test_probability_of_improvement_counts_pairs_and_half_of_ties():
+    assert stats.probability_of_improvement([3, 4], [1, 2]) == 1.0
+    assert stats.probability_of_improvement([1, 2, 3], [2, 0]) == 4.5 / 6
+    assert stats.probability_of_improvement([1, 1], [1, 1]) == 0.5
+    low, high = stats.improvement_interval([1, 2, 3, 4, 5], [2, 3, 4, 5, 6])
+    assert 0 < low < stats.probability_of_improvement([1, 2, 3, 4, 5], [2, 3, 4, 5, 6]) < high < 1
+    assert stats.improvement_interval([2.0], [1.0]) == (1.0, 1.0)
+
+
+def test_optimality_gap_is_not_made_up_for_by_values_above_the_target():
+    assert stats.optimality_gap([0.5, 1.5], 1.0) == 0.25
+
+
+@pytest.mark.parametrize(("effect", "seeds"), [(1.0, 17), (0.8, 26), (0.5, 64)])
+def test_seeds_needed_agree_with_published_tables(effect, seeds):
+    """Cohen's table: two-sided, 5 % level, power 0.8."""
+    spread = np.array([-1.0, 0.0, 1.0])  # standard deviation 1
+    assert stats.seeds_needed(spread, spread + effect) == seeds
+
+
+def test_seeds_needed_has_limits():
+    assert stats.seeds_needed([0.0, 0.0], [1.0, 1.0]) == 2
+    assert stats.seeds_needed([0.0, 1.0], [0.0, 1.0]) is None
+    assert stats.seeds_needed([0.0, 1.0], [0.001, 1.001]) is None
+    assert stats.seeds_needed([0.0], [1.0, 2.0]) is None
+    assert stats.seeds_needed([0.0, 0.1], [1e6, 1e6 + 0.1]) == 2
+
+
+def test_split_separates_two_clusters_within_a_group():
+    assert stats.split_of([[0.0, 0.2, 9.0, 9.4]]) == pytest.approx(4.6)
+    assert stats.split_of([[0.0, 0.2], [9.0, 9.4]]) is None  # the groups differ, and not their seeds
+    assert stats.split_of([[0.0, 0.1, 0.2, 9.0]]) is None  # one outlier is no cluster
+    assert stats.split_of([[1.0, 2.0, 3.0, 4.0, 5.0]]) is None
+    assert stats.split_of([[1.0, 1.0, 1.0, 1.0]]) is None
+    assert stats.split_of([[0.0, 9.0]]) is None
+
+
+def test_stratified_interval_resamples_within_strata():
+    low, high = stats.stratified_interval([[0.0, 0.0], [10.0, 10.0, 10.0]], stats.mean_of_means)
+    assert (low, high) == (5.0, 5.0)  # no stratum varies
+    low, high = stats.stratified_interval([[0.0, 2.0, 4.0], [10.0]], stats.mean_of_means)
+    assert (low, high) == (5.0, 7.0)
+    assert stats.stratified_interval([[1.0], [3.0]], stats.mean_of_means) == (2.0, 2.0)

@@ -268,3 +268,18 @@ def test_comparing_needs_no_jax(two: list[Path], tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "| maddpg | 5 | 12.00 |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("world", "title"),
+    [
+        ({"env": "gymnasium:make", "scenario_args": ["id=CartPole-v1"]}, "CartPole-v1"),
+        ({"env": "gymnax:CartPole-v1"}, "CartPole-v1"),
+        ({"env": "CartPole-v1"}, "CartPole-v1"),
+        ({"env": "mpe2.simple_spread_v3:parallel_env"}, "simple_spread_v3"),
+        ({"env": "games/my_game.py:make"}, "my_game"),
+    ],
+)
+def test_external_environments_are_named_in_one_word(tmp_path: Path, world: dict[str, Any], title: str) -> None:
+    made_run(tmp_path, "a", [1.0], world=world)
+    assert compare([tmp_path], out=tmp_path / "out").scores[0].environment == title

@@ -108,6 +108,12 @@ def test_a_folder_left_empty_by_a_kill_is_used(fake: FakeTraining, tmp_path: Pat
     (tmp_path / "g" / CELLS[0] / "checkpoints").mkdir(parents=True)
     found = counterpoint.grid(save_dir=str(tmp_path), exp_name="g", **TWO)
     assert found.runs[CELLS[0]].path == tmp_path / "g" / CELLS[0]
+    other = tmp_path / "h" / CELLS[0]
+    other.mkdir(parents=True)
+    (other / "thesis.txt").touch()
+    with pytest.raises(UsageError, match="is in the way, and is not a run"):
+        counterpoint.grid(save_dir=str(tmp_path), exp_name="h", **TWO)
+    assert (other / "thesis.txt").exists()
 
 
 def test_other_settings_in_the_same_folder_are_refused_before_training(fake: FakeTraining, tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ FIRST = ("algorithm", "good_policy", "adv_policy")
 """Settings that explain a difference before all others."""
 THRESHOLDS = np.linspace(0.0, 1.0, 51)
 REPORT = "comparison.md"
+LIBRARIES = ("gymnasium", "gymnax", "jaxmarl")
+"""Prefixes of addresses that name an environment of a library, not a file."""
 
 
 class Seed(NamedTuple):
@@ -301,25 +303,26 @@ def _label(seed: Seed, by: tuple[str, ...]) -> str:
         if isinstance(value, list | tuple):
             value = " ".join(map(str, value))
         if name == "algorithm":
-            value = _short(str(value))
+            value = short_name(str(value))
         words.append(
             str(value) if name in ("algorithm", "run", "scenario") else f"{name}={'–' if value in (None, '') else value}"
         )
     return ", ".join(words)
 
 
-def _short(address: str) -> str:
-    """Returns the name of a file or module at an address such as path/my_algorithm.py:entry."""
-    place = address.rpartition(":")[0]
-    return Path(place).name.removesuffix(".py").rpartition(".")[2] or address
+def short_name(address: str) -> str:
+    """Returns the file or module at an address such as path/my_env.py:make; of gymnax:CartPole-v1, the environment."""
+    place, _, last = address.rpartition(":")
+    return last if place in LIBRARIES else Path(place).name.removesuffix(".py").rpartition(".")[2] or address
 
 
 def _title(seed: Seed, worlds: Sequence[Sequence[Seed]], by: tuple[str, ...]) -> str:
     """Returns the environment's name, with the settings by which it differs from others of that name."""
 
     def name_of(one: Seed) -> str:
+        ids = [word.removeprefix("id=") for word in one.world.get("scenario_args") or () if word.startswith("id=")]
         env = str(one.world.get("env") or "")
-        return (env.rpartition(":")[2] if _short(env) == "gymnasium" else _short(env)) or str(one.world.get("scenario", "?"))
+        return ids[0] if ids and env == "gymnasium:make" else short_name(env) or str(one.world.get("scenario", "?"))
 
     name = name_of(seed)
     namesakes = [other[0].world for other in worlds if name_of(other[0]) == name]

@@ -8,9 +8,9 @@ import hashlib
 import itertools
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.runs import Run, open_run
 from counterpoint.runs.files import write_durably
-from counterpoint.studies.compare import Comparison, compare
+from counterpoint.studies.compare import Comparison, compare, short_name
 from counterpoint.training import train as training
 from counterpoint.training.progress import Console, Progress
 
@@ -90,9 +90,7 @@ def _word(name: str, value: Any) -> str:
     """Returns a setting's value for the name of a folder."""
     text = str(value)
     if name in ("algorithm", "env"):
-        place, _, last = text.rpartition(":")
-        stem = Path(place).name.removesuffix(".py").rpartition(".")[2]
-        text = last if stem == "gymnasium" else stem or text
+        text = short_name(text)
     plain = re.sub(r"[^\w.+-]+", "_", text)
     return plain if name in ("algorithm", "env", "scenario", "preset") else f"{name}={plain}"
 
@@ -186,9 +184,10 @@ def _train_cell(path: Path, cell: Cell, progress: Progress) -> Run:
     """Starts, resumes or skips a cell."""
     planned = cell.config.training.num_episodes
     if not (path / "config.json").exists():
-        for folder in (path / "checkpoints", path):  # left empty by a kill at the very start
-            with suppress(OSError):
-                folder.rmdir()
+        if path.exists():
+            if {found.name for found in path.iterdir()} - {"checkpoints", ".config.json.tmp"}:
+                raise UsageError(f"{path} is in the way, and is not a run: move it, or choose another --exp-name.")
+            shutil.rmtree(path)  # left by a kill at the very start
         return training.train(cell.config, progress)
     run = open_run(path)
     if training.is_finished(run, planned):

@@ -29,7 +29,9 @@ def benchmark(
     benchmark_iters: int = 100_000,
     benchmark_dir: str = "./benchmark_files/",
     explore: bool = False,
-    seed_index: Annotated[int | None, arg(help_behavior_hint="(default: all seeds)")] = None,
+    seed_index: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: all seeds)")] = None,
+    at: str = "last",
+    env: str = "",
 ) -> None:
     """Measure the returns and metrics of trained policies, with confidence intervals over seeds and over episodes.
 
@@ -41,6 +43,8 @@ def benchmark(
         benchmark_dir: Folder for the files with the results.
         explore: Act with the exploration noise of training instead of greedily.
         seed_index: Measure only this seed of each run, counted from 0.
+        at: Policy to measure: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
+        env: New place of the runs' own environment, if it has moved (empty: where it was in training).
     """
     from counterpoint.cli.tables import print_table
     from counterpoint.runs import files, open_run
@@ -51,14 +55,15 @@ def benchmark(
         raise UsageError("name at least one run to measure; `counterpoint runs` lists them.")
     opened = {str(run): open_run(run) for run in runs}
     names = _file_names(opened)
+    which = {name: value for name, value, usual in (("at", at, "last"), ("env", env, "")) if value != usual}
     several, rows, lines = len(opened) > 1, [], []
     files.make_folder(benchmark_dir, "--benchmark-dir")
     for given, run in opened.items():
-        seeds = _measure(run, benchmark_iters, explore, seed_index)
+        seeds = _measure(run, benchmark_iters, explore, seed_index, which)
         metrics = {name: summary_of([seed.values[name] for seed in seeds if len(seed.values[name])]) for name in _names(seeds)}
         rows += [[given] * several + [name, *_cells(summary)] for name, summary in metrics.items()]
         steps = sum(seed.steps for seed in seeds)
-        facts = {"run": given, "steps": steps, "greedy": not explore, "metrics": metrics}
+        facts = {"run": given, "at": at, "steps": steps, "greedy": not explore, "metrics": metrics}
         facts["seeds"] = [
             {"seed": s.seed, "steps": s.steps, "metrics": {n: summary_of([v]) for n, v in s.values.items() if len(v)}}
             for s in seeds
@@ -83,7 +88,7 @@ def _file_names(opened: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _measure(run: Any, iterations: int, explore: bool, seed_index: int | None) -> list[SeedResult]:
+def _measure(run: Any, iterations: int, explore: bool, seed_index: int | None, which: dict[str, Any]) -> list[SeedResult]:
     """Plays whole episodes with the policy of each seed, or of one, for at least that many steps each."""
     import jax
     import numpy as np
@@ -92,11 +97,11 @@ def _measure(run: Any, iterations: int, explore: bool, seed_index: int | None) -
 
     first, count = run.config["training"]["seed"], run.config["training"]["num_seeds"]
     chosen = range(count) if seed_index is None else [seed_index]
-    team, results = load(run, chosen[0]), []
+    team, results = load(run, chosen[0], **which), []
     batch = max(1, min(1000, iterations // team.env.max_steps))
     for index in chosen:
         if results:
-            team.parameters = load(run, index).parameters  # the first team's program is already compiled
+            team.parameters = load(run, index, **which).parameters  # the first team's program is already compiled
         steps, parts = 0, []
         while steps < iterations:
             parts.append(team.evaluate(batch, len(parts), explore))

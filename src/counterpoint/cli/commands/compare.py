@@ -18,7 +18,7 @@ def compare(
     x: Literal["episodes", "steps", "seconds"] = "episodes",
     smooth: int = 1,
     log: bool = False,
-    solved: Annotated[float | None, arg(help_behavior_hint="(default: none)")] = None,
+    solved: Annotated[float | None, arg(metavar="SCORE", help_behavior_hint="(default: none)")] = None,
     lower_is_better: bool = False,
     style: Literal["paper", "slide"] = "paper",
     width: float = 0.0,

@@ -1,13 +1,12 @@
 """`counterpoint train`."""
 
 import dataclasses
-import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
+from counterpoint.cli import grids
 from counterpoint.cli.parsing import parse
 from counterpoint.cli.registry import command
 from counterpoint.cli.training import run_job
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 @command("Training", parses_itself=True)
 def train(words: list[str]) -> None:
     """Train a team of agents, or a grid of runs if options name several values: --algorithm maddpg,coma."""
-    if axes := _axes(words):
-        _train_grid(words, axes)
+    if axes := grids.axes_of(words):
+        run_job(grids.job(words, axes, parse_settings))
         return
-    config = _parsed(words)
+    config = parse_settings(words)
     given = _given(words)
     if {"env", "scenario"} <= given:
         env, scenario = _value(words, "--env"), _value(words, "--scenario")
@@ -47,7 +46,7 @@ def train(words: list[str]) -> None:
         run_job(lambda training, console: training.train(config, console))
 
 
-def _parsed(words: list[str]) -> "Config":
+def parse_settings(words: list[str]) -> "Config":
     """Returns the settings that the words specify."""
     from counterpoint import config as configs
     from counterpoint import presets
@@ -58,79 +57,12 @@ def _parsed(words: list[str]) -> "Config":
         words,
         "counterpoint train",
         default=start,
-        description="Train a team of agents. The options override the settings of --preset, if one is given. Several"
-        " values with commas between them, as in --algorithm maddpg,coma --scenario simple_spread,simple_tag, train a grid:"
-        " one run for each combination, and a comparison at the end; the same command again goes on with it.",
+        description="Train a team of agents. The options override the settings of --preset, if one is given.\n\n"
+        "Several values with commas between them train a grid, and the same command again goes on with it:\n\n"
+        "  --num-seeds 5 --algorithm maddpg,coma --scenario simple_spread,simple_tag",
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
     return configs.Config(**vars(parsed))
-
-
-def _train_grid(words: list[str], axes: dict[str, list[str]]) -> None:
-    """Trains every combination of the values with commas, and prints their comparison."""
-    from counterpoint.cli.commands.compare import show
-    from counterpoint.studies import grid as study
-
-    def make(values: Mapping[str, str]) -> "Config":
-        config = _parsed(_with_values(words, values))
-        evaluation = config.evaluation
-        if evaluation.display or evaluation.benchmark or config.checkpoints.load_dir:
-            raise UsageError("--display, --benchmark and --load-dir take one run, not a grid: name one value per option.")
-        # A grid always goes on where it stopped.
-        return dataclasses.replace(config, evaluation=dataclasses.replace(evaluation, restore=False))
-
-    cells = study.cells_of(axes, make)
-    result: list[study.Grid] = []
-
-    def job(training: Any, console: Any) -> None:
-        try:
-            result.append(study.train_cells(cells, axes, console))
-        except training.Interrupted:
-            print("stopped and saved; go on with the same command")
-            sys.exit(130)
-
-    run_job(job)
-    trained = result[0]
-    if trained.comparison:
-        print()
-        show(trained.comparison)
-    print(f"{len(trained.runs)} of {len(cells)} cells are finished → {trained.path}")
-    if trained.failed:
-        print(f"counterpoint: {', '.join(trained.failed)} diverged and are not in the comparison", file=sys.stderr)
-        sys.exit(3)
-
-
-def _axes(words: list[str]) -> dict[str, list[str]]:
-    """Returns the options that name several values, with commas between them."""
-    if not any("," in word for word in words):
-        return {}
-    from counterpoint.studies.grid import NOT_AXES
-
-    named = {name: value for _, name, value in _options(words)}
-    return {
-        name: [part.strip() for part in value.split(",")]
-        for name, value in named.items()
-        if "," in value and name not in NOT_AXES
-    }
-
-
-def _with_values(words: list[str], values: Mapping[str, str]) -> list[str]:
-    """Returns the words with other values of some options."""
-    changed = list(words)
-    for at, name, _ in _options(words):
-        if name in values and "=" in words[at]:
-            changed[at] = f"{words[at].partition('=')[0]}={values[name]}"
-        elif name in values:
-            changed[at + 1] = values[name]
-    return changed
-
-
-def _options(words: list[str]) -> Iterator[tuple[int, str, str]]:
-    """Yields the position, the name and the value of each option."""
-    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=True)):
-        if word.startswith("--"):
-            name, sign, value = word[2:].partition("=")
-            yield at, name.replace("-", "_"), value if sign else following
 
 
 def settings_class(start: Any) -> type:
