@@ -1,18 +1,33 @@
-"""An algorithm and a world that live outside the package, together: train, kill -9, resume, play, benchmark, export."""
+"""An algorithm and a world that live outside the package: train, kill -9, resume, play, benchmark, export."""
 
 import signal
 from pathlib import Path
 
+import pytest
+
 from processes import assert_same_policy, finish, interrupted, spawn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-OUTSIDE = ["--algorithm", f"{EXAMPLES / 'own_algorithm.py'}:entry", "--env", f"{EXAMPLES / 'own_world.py'}:Gather"]
-SMALL = ["--scenario-args", "n=3", "--num-episodes", "1200", "--report-every", "40", "--save-rate", "80"]
+OUTSIDE = {
+    "algorithm": ["--algorithm", f"{EXAMPLES / 'own_algorithm.py'}:entry", "--scenario", "simple_spread"],
+    "world": [
+        "--env",
+        f"{EXAMPLES / 'own_world.py'}:Gather",
+        "--scenario-args",
+        "n=3",
+        "--num-units",
+        "16",
+        "--batch-size",
+        "64",
+    ],
+}
+SMALL = ["--num-episodes", "1200", "--report-every", "40", "--save-rate", "80"]
 QUICK = ["--eval-episodes", "2", "--devices", "1", "--plots-dir", ""]
 
 
-def test_they_train_survive_kill_and_resume_play_benchmark_and_export(tmp_path: Path) -> None:
-    words = ["train", *OUTSIDE, *SMALL, *QUICK, "--save-dir", str(tmp_path)]
+@pytest.mark.parametrize("what", OUTSIDE)
+def test_it_trains_survives_kill_resumes_plays_benchmarks_and_exports(what: str, tmp_path: Path) -> None:
+    words = ["train", *OUTSIDE[what], *SMALL, *QUICK, "--save-dir", str(tmp_path)]
     code, output = finish(spawn(*words, "--exp-name", "calm"))
     assert code == 0, output
     path = tmp_path / "rough"

@@ -76,7 +76,10 @@ def test_maddpg_has_no_illegal_action_in_a_target():
     agents = algo.init(prng.key(0))._replace(target_actor=actor, target_critic=critic)
     agents = agents._replace(actor=actor, critic=critic)
     agents = agents._replace(
-        **{f"{name}_opt": jax.vmap(offpolicy.adam(1e-9).init)(getattr(agents, name)) for name in ("actor", "critic")}
+        **{
+            f"{name}_opt": jax.vmap(offpolicy.adam(maddpg.Config(), 1e-9).init)(getattr(agents, name))
+            for name in ("actor", "critic")
+        }
     )
     for masks, expected in ((True, 17.0), (False, 57.0)):
         batch = batch_of((4,)) if masks else batch_of((4,), legal=None, next_legal=None)

@@ -64,7 +64,7 @@ class Config(onpolicy.Settings):
 
     def epsilon(self, step: Int[Array, "*b"]) -> Float[Array, "*b"]:
         """Returns the share of uniform choice at an environment step."""
-        return optax.linear_schedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)(step)
+        return jnp.asarray(optax.linear_schedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)(step))
 
 
 class Agents(NamedTuple):
@@ -200,7 +200,9 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
         critic, critic_opt = onpolicy.descend(config, config.critic_lr, critic, grads, critic_opt)
 
     q = critic_values(spec, shared(critic), batch.obs, batch.action)
-    rates = Rates(epsilon, optax.linear_schedule(config.entropy_start, config.entropy_end, config.entropy_steps)(agents.step))
+    rates = Rates(
+        epsilon, jnp.asarray(optax.linear_schedule(config.entropy_start, config.entropy_end, config.entropy_steps)(agents.step))
+    )
     grads, (losses, entropy) = jax.grad(actor_loss, argnums=2, has_aux=True)(config, problem, logits, batch, q, rates)
     (grads,) = pull((grads, jax.tree.map(jnp.zeros_like, after)))
     actor, actor_opt = onpolicy.descend(config, config.lr, agents.actor, grads, agents.actor_opt)
