@@ -18,13 +18,13 @@ from tiny import TINY
 
 
 class Reaching(gymnasium.Env[Any, Any]):
-    """Four steps; reports its time, success at the last one, and from the third episode on something new."""
+    """Four steps; reports its time, success at the last one, and something new once a file exists or after two episodes."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,))
     action_space = spaces.Discrete(2)
 
-    def __init__(self, late: bool = False) -> None:
-        self.late, self.episode = late, 0
+    def __init__(self, late: bool = False, sign: str = "nowhere") -> None:
+        self.late, self.sign, self.episode = late, Path(sign), 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.time, self.episode = 0, self.episode + 1
@@ -33,7 +33,7 @@ class Reaching(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.time += 1
         info: dict[str, Any] = {"time": self.time, "length": 7, "is_success": self.time == 4, "note": "text", "nothing": None}
-        if self.late and self.episode > 2:
+        if (self.late and self.episode > 2) or self.sign.exists():
             info["surprise"] = 1.0
         return np.zeros(2, np.float32), 1.0, self.time == 4, False, info
 
@@ -131,8 +131,10 @@ def test_columns_are_those_of_the_metrics_table(tmp_path: Path) -> None:
 def test_a_run_reports_infos_in_columns_that_stay(tmp_path: Path, late: bool) -> None:
     """An info that appears after the first evaluation has no column, before and after the run is resumed."""
     size = {"num_episodes": 16, "update_every": 20, "batch_size": 16, "num_envs": 2}
-    settings: dict[str, Any] = TINY | size | {"env": f"{__file__}:Reaching", "scenario_args": [f"late={late}"]}
+    words = [f"late={late}", f"sign={tmp_path / 'sign'}"]
+    settings: dict[str, Any] = TINY | size | {"env": f"{__file__}:Reaching", "scenario_args": words}
     run = counterpoint.train(**settings, save_dir=str(tmp_path))
+    (tmp_path / "sign").touch()
     counterpoint.resume(run, num_episodes=32)
     rows = run.rows()
     own = {name for name in rows[0] if name.startswith("eval/") and name.count("/") == 1}
