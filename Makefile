@@ -33,7 +33,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/hosted.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/ready        ## only the environment
 
