@@ -270,10 +270,10 @@ class Config:
             raise UsageError(f"algorithm {self.algorithm} has other learning settings: choose it with override or --algorithm.")
         for name in ("good_policy", "adv_policy"):
             team = getattr(self, name)
-            if team and find(team).settings is not entry.settings:
-                raise UsageError(f"{flag(name)} {team} cannot train beside --algorithm {self.algorithm}: leave it out.")
             if team and isinstance(entry.memory(self.learning), Rollout):
                 raise UsageError(f"--algorithm {self.algorithm} is for all teams: leave out --good-policy and --adv-policy.")
+            if team and find(team).settings is not entry.settings:
+                raise UsageError(f"{flag(name)} {team} cannot train beside --algorithm {self.algorithm}: leave it out.")
         entry.check(env.spec, env.name)
         if isinstance(entry.memory(self.learning), Rollout):
             usual = training_of(entry)

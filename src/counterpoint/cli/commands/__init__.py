@@ -11,7 +11,9 @@ runs.py        list the runs
 play.py        record a film
 benchmark.py   measure a policy
 export.py      export a policy
-plot.py        compare learning curves
+plot.py        draw learning curves
+compare.py     compare groups of runs
+completion.py  print a completion script for a shell
 plan.py        predict the cost of distributed learning
 reproduce.py   rerun published results
 """

@@ -40,7 +40,7 @@ def _options(config: Any) -> list[str]:
     family = configs.override(plain, algorithm=config.algorithm)
     base = configs.flat(dataclasses.replace(family, algorithm=plain.algorithm))
     found = configs.flat(config)
-    return [_option(name, value) for name, value in found.items() if value != base[name]]
+    return [_option(name, value) for name, value in found.items() if value != base[name] or name == "scenario"]
 
 
 def _option(name: str, value: Any) -> str:
