@@ -150,9 +150,9 @@ def test_replay_is_not_copied_inside_the_loop() -> None:
 def test_nor_by_what_follows_a_rollout_from_outside() -> None:
     loop = jax.eval_shape(_begin(program()), jax.eval_shape(lambda: jax.vmap(prng.key)(jnp.zeros(1, jnp.uint32))))
     seed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), loop)
-    _, steps, finished = jax.eval_shape(compiled_pieces(program()).rollout, seed.agents, seed.worlds, seed.key, seed.step)
+    _, steps, finished = jax.eval_shape(compiled_pieces(program()).rollout, seed.agents, seed.envs, seed.key, seed.step)
     ring = 50_000 * row_size(example(program().env.spec)) * 4
-    lowered = compiled_absorb(program()).lower(seed._replace(worlds=None), steps, finished, seed.key, True)
+    lowered = compiled_absorb(program()).lower(seed._replace(envs=None), steps, finished, seed.key, True)
     memory = lowered.compile().memory_analysis()
     assert memory.temp_size_in_bytes < ring / 2
     assert memory.alias_size_in_bytes >= ring

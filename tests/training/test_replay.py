@@ -44,8 +44,10 @@ def numbers_of(batch):
         if name in ("terminated", "alive"):
             odd = np.broadcast_to((number % 2 == 1)[..., None], leaf.shape)
             np.testing.assert_array_equal(leaf, odd if name == "terminated" else ~odd)
-        elif name in ("weight", "index", "carry"):
+        elif name in ("weight", "index", "carry", "legal", "next_legal"):
             assert leaf is None
+        elif name == "extras":
+            assert leaf == ()
         elif name != "done":
             offset = np.asarray(getattr(expected, name)).ravel()[0]
             sign = -1.0 if name == "reward" else 1.0
@@ -54,7 +56,7 @@ def numbers_of(batch):
     return number
 
 
-open_rows = jax.jit(functools.partial(unpack, SPEC))
+open_rows = jax.jit(functools.partial(unpack, example(SPEC)))
 
 
 @functools.cache

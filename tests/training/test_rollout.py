@@ -15,14 +15,14 @@ from probes import Relay
 NUM_ENVS, NUM_STEPS = 5, 24
 
 
-def act(agents, carry, obs, key, step):
+def act(policy, carry, obs, key, step, legal=None):
     """Noise that depends on the key, and the clock in the second entry."""
     noise = jax.random.uniform(key, obs.shape[:2])
-    return jnp.stack([noise, jnp.full(noise.shape, step, jnp.float32)], axis=-1), carry + 1
+    return jnp.stack([noise, jnp.full(noise.shape, step, jnp.float32)], axis=-1), carry + 1, ()
 
 
 STUB = maddpg.make(maddpg.Config(), Relay().spec, np.ones((3, 3), bool))._replace(
-    begin=lambda: jnp.zeros((), jnp.int32), act=act
+    begin=lambda key: jnp.zeros((), jnp.int32), act=act
 )
 
 
