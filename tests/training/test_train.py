@@ -234,7 +234,8 @@ def test_several_seeds_end_in_mean_iqm_and_interval(two_seeds: Run) -> None:
     expected = stats.summary(values)
     table = progress.final_table(two_seeds)
     assert (
-        f"| training good | {expected.mean:.2f} | {expected.iqm:.2f} | {expected.low:.2f} … {expected.high:.2f} | 5 |" in table
+        f"| training return of good | {expected.mean:.2f} | {expected.iqm:.2f} | {expected.low:.2f} … {expected.high:.2f} | 5 |"
+        in table
     )
     assert expected.iqm == pytest.approx(-(1 + 4 + 9) / 3 - 5)
     assert "IQM" in table
@@ -286,7 +287,8 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     program = "\n".join(
         [
             "from pathlib import Path",
-            "from counterpoint import config, envs, progress",
+            "from counterpoint import config, envs",
+            "from counterpoint.training import progress",
             "console = progress.Console()",
             "settings = config.override(config.Config(), num_episodes=10)",
             "console.start(Path('runs/x'), settings, envs.make('simple').spec)",
