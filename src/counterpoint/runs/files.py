@@ -77,7 +77,7 @@ def make_folder(folder: str | Path, option: str) -> None:
             Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{option} {folder} cannot be created ({error.strerror}): choose a folder that you may write to."
+            f"{option} {folder} cannot be made ({error.strerror}): choose a folder that you may write to."
         ) from error
 
 

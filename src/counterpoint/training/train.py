@@ -23,7 +23,7 @@ from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.loading import refuse_nested
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
-from counterpoint.runs.tables import write_whole
+from counterpoint.runs.files import make_folder, write_whole
 from counterpoint.training import checkpoint, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
@@ -137,15 +137,6 @@ def is_finished(run: Run, num_episodes: int) -> bool:
     except UsageError:
         return False
     return about.get("episodes", 0) >= num_episodes and about.get("finished", False)
-
-
-def make_folder(folder: str | Path, option: str) -> None:
-    """Makes the folder that an option names; an empty name means none."""
-    try:
-        if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{option} {folder} cannot be made ({error.strerror}): choose a folder that is yours.") from error
 
 
 def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
