@@ -37,12 +37,13 @@ class Schedule(NamedTuple):
     """Episodes per report."""
     num_episodes: int
     """Episodes of the whole run."""
-    warmup_episodes: int = 2**31 - 1
+    warmup_episodes: int | None = None
     """Episodes after which updates begin even if fewer steps were played."""
 
     def warm(self, step: Any, episodes: Any) -> Any:
         """Returns whether the warm-up is over after so many environment steps and episodes."""
-        return (step >= self.warmup) | (episodes >= self.warmup_episodes)
+        played = step >= self.warmup
+        return played if self.warmup_episodes is None else played | (episodes >= self.warmup_episodes)
 
 
 class Window(NamedTuple):

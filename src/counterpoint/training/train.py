@@ -323,7 +323,7 @@ def _finish(job: Job, loop: Loop) -> None:
     if not save_film(program.env, evaluate(first, 3, config.training.seed, record=True), run.gif_path):
         progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
     _save_policy(job, loop, finished=True)
-    if int(loop.step[0]) <= program.schedule.warmup and int(loop.episodes[0]) <= program.schedule.warmup_episodes:
+    if not program.schedule.warm(int(loop.step[0]) - 1, int(loop.episodes[0]) - 1):  # it ended on the last step of warming up
         progress.say(
             "the policy is untrained: the run ended with its warm-up; choose more --num-episodes or a smaller --warmup."
         )
