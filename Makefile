@@ -31,6 +31,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/coma.py
 	$(BIN)/python benchmarks/hosted.py
+	$(BIN)/python benchmarks/quality.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
