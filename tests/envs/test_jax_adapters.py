@@ -2,8 +2,10 @@
 
 import pytest
 
+import counterpoint
 from counterpoint.envs.check import problems_of
 from counterpoint.external.opening import open_environment
+from tiny import TINY
 
 NEEDS = "is an extra: pip install 'counterpoint[jaxmarl,gymnax]'"
 
@@ -23,3 +25,15 @@ def test_gymnax_obeys(name):
     env = open_environment(f"gymnax:{name}", {}, (), 30)
     assert env.max_steps == 30
     assert problems_of(env) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["jaxmarl:MPE_simple_tag_v3", "gymnax:CartPole-v1"])
+def test_it_trains_in_the_compiled_loop_and_plays(name, tmp_path):
+    package = name.partition(":")[0]
+    pytest.importorskip(package, reason=f"{package} {NEEDS}")
+    run = counterpoint.train(env=name, num_episodes=16, max_episode_len=10, save_dir=str(tmp_path), **TINY)
+    (*_, last) = run.rows()
+    assert int(last["episode"]) >= 16
+    assert float(last["critic_loss/" + counterpoint.load(run).env.spec.agents[0]]) > 0
+    assert counterpoint.load(run).evaluate(3).returns.shape[0] == 3

@@ -62,7 +62,7 @@ class Loop(NamedTuple):
     replay: Any
     key: Key
     step: Int[Array, ""]
-    """World steps so far."""
+    """Environment steps so far."""
     episodes: Int[Array, ""]
     """Episodes ended so far."""
     window: Window
@@ -238,7 +238,7 @@ def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool]
 
 
 class Engine(NamedTuple):
-    """Who carries a program out."""
+    """How a program executes: compiled, with worker processes, or with remote learners."""
 
     begin: Callable[[Key], Loop]
     """Returns a function: (keys [K]) → the loop of all seeds at the start."""
