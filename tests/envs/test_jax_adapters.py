@@ -1,5 +1,8 @@
 """Environments of JaxMARL and gymnax obey our contract; these packages are extras."""
 
+from collections.abc import Iterator
+
+import jax
 import pytest
 
 import counterpoint
@@ -8,6 +11,13 @@ from counterpoint.external.opening import open_environment
 from tiny import TINY
 
 NEEDS = "is an extra: pip install 'counterpoint[jaxmarl,gymnax]'"
+
+
+@pytest.fixture(autouse=True)
+def their_broadcasting() -> Iterator[None]:
+    """Their code relies on shapes that our tests forbid to mix."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
 
 
 @pytest.mark.filterwarnings("ignore")  # of their packages
@@ -32,7 +42,7 @@ def test_gymnax_obeys(name):
 def test_it_trains_in_the_compiled_loop_and_plays(name, tmp_path):
     package = name.partition(":")[0]
     pytest.importorskip(package, reason=f"{package} {NEEDS}")
-    run = counterpoint.train(env=name, num_episodes=16, max_episode_len=10, save_dir=str(tmp_path), **TINY)
+    run = counterpoint.train(env=name, num_episodes=16, max_episode_len=10, save_dir=str(tmp_path), **TINY | {"warmup": 70})
     (*_, last) = run.rows()
     assert int(last["episode"]) >= 16
     assert float(last["critic_loss/" + counterpoint.load(run).env.spec.agents[0]]) > 0
