@@ -398,7 +398,7 @@ def noises(spec, key):
         masac.noise_of(problem, jax.random.fold_in(key_actor, n + i), (a, BATCH)).normal[: spec.act_sizes[i]].T
         for i in range(n)
     ]
-    return whole(key_target), [whole(jax.random.fold_in(key_actor, i)) for i in range(n)], np.asarray(own, object)
+    return whole(key_target), [whole(jax.random.fold_in(key_actor, i)) for i in range(n)], own
 
 
 TEAMS = np.array([[True, True, False], [True, True, False], [False, False, True]])
