@@ -2,7 +2,8 @@
 
 base.py       the contract: `Algorithm` computes, `Entry` answers what others ask; finds entries by name or address
 offpolicy.py  what MADDPG's family shares: layout of minibatches, visibility, targets, clipping
-onpolicy.py   what COMA's family shares: networks over a rollout, team rewards, returns
+onpolicy.py   what COMA's and MAPPO's family shares: networks over a rollout, team rewards, returns, minibatches
 maddpg.py     MADDPG and independent DDPG
 coma.py       COMA
+mappo.py      MAPPO and IPPO
 """
