@@ -414,8 +414,8 @@ def log_policy(
 ) -> tuple[Float[Array, "*t B"], Float[Array, "*t B"]]:
     """Returns log π of one agent's actions and the entropy of π, given the actor's outputs, for a minibatch in columns.
 
-    Discrete heads are softmax distributions over legal choices. A continuous action is Gaussian around the tanh of its output and
-    clipped to [−1, 1]: at a bound its probability is that of everything beyond (Fujita and Maeda 2018, arXiv:1802.07564).
+    Discrete heads are softmax distributions over legal choices. A continuous action is Gaussian around the tanh of its output
+    and clipped to [−1, 1]: at a bound its probability is that of everything beyond (Fujita and Maeda 2018, arXiv:1802.07564).
     The entropy is that of the Gaussian before clipping.
     """
     raw_rows, action_rows = raw.swapaxes(-1, -2), action.swapaxes(-1, -2)
