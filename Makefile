@@ -30,6 +30,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/training.py $(ARGS)
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/coma.py
+	$(BIN)/python benchmarks/mappo.py
 	$(BIN)/python benchmarks/hosted.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/

@@ -54,6 +54,7 @@ TEAMS: dict[str, dict[str, Any]] = {
     "continuous": {"scenario": "tennis", "norm": "layer"},
     "pushed": {"scenario": "simple_speaker_listener", "actions": "continuous", "temperature": 0.3},
     "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share_parameters": True},
+    "gaussian": {"algorithm": "mappo", "scenario": "tennis", "norm": "layer"},
 }
 
 
@@ -86,7 +87,7 @@ def test_numpy_acts_as_the_policy_does(name: str, tmp_path: Path) -> None:
     assert said.stdout.split() == [team.env.spec.agents[0]]
 
 
-@pytest.mark.parametrize("name", ["heads", "pushed", "shared"])
+@pytest.mark.parametrize("name", ["heads", "pushed", "shared", "gaussian"])
 def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, **TEAMS[name])
     folder = counterpoint.export(run, format="onnx", out=tmp_path / "out")
