@@ -108,7 +108,7 @@ def test_popart_keeps_values_in_units_of_the_rewards(recurrent):
     moved = mappo.rescaled(critic, before, after)
     last = lambda net: (net.body if net.head is None else net.head)[-1]  # noqa: E731
     x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
-    said = lambda net: np.einsum("nh,nho->no", x, last(net).weight)[:, 0] + last(net).bias[:, 0]  # noqa: E731
+    said = lambda net: np.einsum("nh,nho->no", x, last(net).weight)[:, 0] + np.asarray(last(net).bias)[:, 0]  # noqa: E731
     np.testing.assert_allclose(said(moved) * [3, 2] + [5, 2], said(critic) * [2, 1] + [1, 0], rtol=1e-5, atol=1e-6)
     fresh = Moments(*(jnp.zeros(2) for _ in range(3)))
     np.testing.assert_array_equal(last(mappo.rescaled(critic, fresh, after)).weight, last(critic).weight)

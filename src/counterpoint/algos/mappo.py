@@ -220,10 +220,16 @@ def with_index(index: Float[Array, " N"] | None, x: Float[Array, "*t I B"]) -> F
     return jnp.concatenate([x, jnp.broadcast_to(index[:, None], (*x.shape[:-2], index.size, x.shape[-1]))], axis=-2)
 
 
-def actor_outputs(actor: Actor, view: View) -> Float[Array, "*t A B"]:
-    """Returns the outputs of one agent's actor."""
+def log_policy(actor: Actor, view: View) -> tuple[Float[Array, "*t B"], Float[Array, "*t B"]]:
+    """Returns log π of one agent's actions and the entropy of π."""
     start = view.start.actor if view.start else ()
-    return run_columns(actor.network, with_index(view.index, view.obs), start, view.done)[0]
+    raw, _ = run_columns(actor.network, with_index(view.index, view.obs), start, view.done)
+    return onpolicy.log_policy(view.heads, raw, within_bounds(actor.log_std), view.action, view.legal)
+
+
+def within_bounds(log_std: Float[Array, "*n A"] | None) -> Float[Array, "*n A"] | None:
+    """Returns the logarithms of the widths of continuous actions; None if there are none."""
+    return None if log_std is None else jnp.clip(log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
 
 
 def critic_inputs(view: View, inputs: Float[Array, "*t I B"]) -> Float[Array, "*t J B"]:
@@ -290,9 +296,7 @@ def loss(
     config: Config, nets: Nets, view: View, sample: Sample, entropy_cost: Float[Array, ""]
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
     """Returns the sum of one agent's two losses, which have no weight in common, and its metrics `LOSSES`."""
-    log_std = None if nets.actor.log_std is None else jnp.clip(nets.actor.log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
-    raw = actor_outputs(nets.actor, view)
-    log_pi, entropies = onpolicy.log_policy(view.heads, raw, log_std, view.action, view.legal)
+    log_pi, entropies = log_policy(nets.actor, view)
     value, _ = critic_values(nets.critic, view)
     mean = partial(masked_mean, mask=sample.alive)
     entropy = mean(entropies)
@@ -399,8 +403,7 @@ def judge(config: Config, problem: Problem, nets: Nets, batch: Transition) -> Ju
     later = view_of(config, problem, row(batch.obs), row(next_seen), row(batch.action), legal, row(batch.done), start)
 
     def one(nets: Nets, view: View, next_inputs: Any) -> tuple[Any, Any, Any]:
-        log_std = None if nets.actor.log_std is None else jnp.clip(nets.actor.log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
-        log_pi, _ = onpolicy.log_policy(view.heads, actor_outputs(nets.actor, view), log_std, view.action, view.legal)
+        log_pi, _ = log_policy(nets.actor, view)
         value, after = critic_values(nets.critic, view)
         following = next_columns(nets.critic, critic_inputs(view, next_inputs), after)[..., 0, :]
         return log_pi, value, following
@@ -572,9 +575,11 @@ def act(
     heads = problem.heads
     key_choice, key_box = jax.random.split(key)
     action = sampled(heads, masked(heads, raw, legal), gumbel(key_choice, raw.shape))
-    if acting.actor.log_std is not None:
-        std = jnp.exp(jnp.clip(acting.actor.log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD))
-        shaken = jnp.clip(action + jnp.broadcast_to(std, raw.shape) * jax.random.normal(key_box, raw.shape), -1.0, 1.0)
+    log_std = within_bounds(acting.actor.log_std)
+    if log_std is not None:
+        shaken = jnp.clip(
+            action + jnp.broadcast_to(jnp.exp(log_std), raw.shape) * jax.random.normal(key_box, raw.shape), -1.0, 1.0
+        )
         action = jnp.where(jnp.broadcast_to(heads.mask & ~heads.discrete, raw.shape), shaken, action)
     return action, carry, ()
 
@@ -612,10 +617,9 @@ def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:
     body = onpolicy.plain_actors(config, spec, acting.actor.network)
     if body is None:
         return None
-    log_std = acting.actor.log_std
-    if log_std is not None:
-        log_std = jnp.exp(jnp.clip(jnp.broadcast_to(log_std, spec.act_mask.shape), LOWEST_LOG_STD, HIGHEST_LOG_STD))
-    return Actors(body, {"world_action": "one-hot"}, log_std)
+    log_std = within_bounds(acting.actor.log_std)
+    std = None if log_std is None else jnp.broadcast_to(jnp.exp(log_std), spec.act_mask.shape)
+    return Actors(body, {"world_action": "one-hot"}, std)
 
 
 MAPPO = Entry(
