@@ -33,6 +33,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/training.py $(ARGS)
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/coma.py
+	$(BIN)/python benchmarks/mappo.py
 	$(BIN)/python benchmarks/hosted.py
 	$(BIN)/python benchmarks/quality.py
 

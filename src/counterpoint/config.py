@@ -230,8 +230,9 @@ class Config:
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
     algorithm: str = DEFAULT
     """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed actors),
-    masac (soft critics, tuned entropy), coma (one counterfactual critic), or your own as my_algorithm.py:entry. Each family has
-    its own defaults and options."""
+    masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy optimisation with
+    critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has its own defaults and
+    options."""
     good_policy: TeamAlgorithm = ""
     """Algorithm of the good team."""
     adv_policy: TeamAlgorithm = ""
@@ -267,7 +268,7 @@ class Config:
             raise UsageError(f"algorithm {self.algorithm} has other learning settings: choose it with override or --algorithm.")
         for name in ("good_policy", "adv_policy"):
             team = getattr(self, name)
-            if team and isinstance(entry.memory(self.learning), Rollout):
+            if team and isinstance(entry.memory(self.learning), Rollout) and find(team).settings is not entry.settings:
                 raise UsageError(f"--algorithm {self.algorithm} is for all teams: leave out --good-policy and --adv-policy.")
             if team and find(team).settings is not entry.settings:
                 raise UsageError(f"{flag(name)} {team} cannot train beside --algorithm {self.algorithm}: leave it out.")
