@@ -19,8 +19,8 @@ from counterpoint.runs.history import SUCCESS
 State = Literal["running", "stopped", "finished", "unreadable"]
 
 DERIVED = (
-    *("exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir", "preset", "restore", "display", "benchmark", "devices"),
-    *("report_every", "save_rate", "workers"),
+    *("exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir", "preset", "restore", "display", "benchmark", "trust"),
+    *("report_every", "save_rate", "workers", "devices"),
 )
 """Settings that say nothing about how a run learns."""
 SHOWN = ("scenario", "env", "algorithm", "good_policy", "adv_policy", "num_episodes")

@@ -1,12 +1,14 @@
 """Trains a run: starts or resumes it, reports, saves, and writes its policy, curve and film at the end."""
 
+import math
 import os
 import shutil
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ from counterpoint.core.loading import refuse_nested
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
 from counterpoint.runs.files import make_folder, write_whole
-from counterpoint.training import checkpoint, report, sources
+from counterpoint.training import checkpoint, recorded, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
@@ -86,20 +88,27 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
     run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), progress or Progress()
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
+        recorded.record(run, prepared.program.env)
         return _train(run, prepared, progress)
 
 
 def resume(
-    run: str | Path | Run, progress: Progress | None = None, num_episodes: int = 0, env: str = "", **changes: Any
+    run: str | Path | Run,
+    progress: Progress | None = None,
+    num_episodes: int = 0,
+    env: str = "",
+    trust: bool = False,
+    **changes: Any,
 ) -> Run:
     """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all.
 
     Other settings of CHANGEABLE may change too, such as lr=1e-3: config.json records them with the episode at which they
-    changed. `env` is the new place of an environment of your own that has moved.
+    changed. `env` is the new place of an environment of your own that has moved. A run that names code and was not made by you
+    on this machine needs `trust`, or the environment again.
     """
     refuse_nested("counterpoint.resume")
     run, progress = run if isinstance(run, Run) else runs.open_run(run), progress or Progress()
-    old = configs.from_dict(run.config)
+    old = sources.settings_of(run, env, trust)
     planned = old.training.num_episodes
     config = _changed(old, {"num_episodes": num_episodes or planned, **changes})
     if is_finished(run, config.training.num_episodes):
@@ -113,6 +122,7 @@ def resume(
         make_folder(config.evaluation.plots_dir, "--plots-dir")
         prepared = prepare(config)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
+        recorded.record(run, prepared.program.env)
         return _train(run, prepared._replace(config=config), progress)
 
 
@@ -142,21 +152,18 @@ def is_finished(run: Run, num_episodes: int) -> bool:
 def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
     config, program = prepared
     progress.start(run.path, config, program.env.spec)
-    with (
-        _stop_signals() as stop,
-        sinks(run, config) as log,
-        open_engine(config, program, run, progress.say, stop.set) as engine,
-    ):
-        job = Job(run, config, program, engine, progress, history.Best(run, program.num_seeds))
-        try:
-            with Saver(run) as saver:
-                loop, clock = _start(job)
-                loop = _until_done(job, loop, clock, saver, log, stop)
-        except Interrupted:
-            if failure := engine.failure():
-                raise TooFewLearners(f"{failure}; saved, go on with: counterpoint resume {run.path}") from None
-            raise
-    _finish(job, loop)
+    with _stop_signals() as stop:
+        with sinks(run, config) as log, open_engine(config, program, run, progress.say, stop.set) as engine:
+            job = Job(run, config, program, engine, progress, history.Best(run, program.num_seeds))
+            try:
+                with Saver(run) as saver:
+                    loop, clock = _start(job)
+                    loop = _until_done(job, loop, clock, saver, log, stop)
+            except Interrupted:
+                if failure := engine.failure():
+                    raise TooFewLearners(f"{failure}; saved, go on with: counterpoint resume {run.path}") from None
+                raise
+        _finish(job, loop, stop)
     return run
 
 
@@ -167,15 +174,23 @@ def _start(job: Job) -> tuple[Loop, Clock]:
     keys = jax.vmap(prng.key)(jnp.asarray(seeds, jnp.uint32))
     loop, clock = job.engine.begin(keys), Clock(seconds=0.0, fresh=True)
     saved = job.run.load()
-    job.run.rewind(saved.step if saved else -1)  # rows reported after it will be reported again
+    if problem := job.run.rewind(saved.step if saved else -1):  # rows reported after it will be reported again
+        job.progress.say(problem)
     if saved is not None:
         for problem in saved.problems:
             job.progress.say(problem)
-        loop, clock = checkpoint.restore(job.program, loop, saved), Clock(**saved.counters)
+        loop, clock = checkpoint.restore(job.program, loop, saved), _clock(job.run, saved.counters)
     episodes = int(loop.episodes.min())
     history.remove_after(job.run, episodes)
     _record_changes(job, episodes)
     return loop, clock
+
+
+def _clock(run: Run, counters: dict[str, Any]) -> Clock:
+    seconds, fresh = counters.get("seconds"), counters.get("fresh")
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds) or not isinstance(fresh, bool):
+        raise UsageError(f"the checkpoint of {run.path} does not hold the counters of a run: start a new run.")
+    return Clock(float(seconds), fresh)
 
 
 def _record_changes(job: Job, episodes: int) -> None:
@@ -184,6 +199,8 @@ def _record_changes(job: Job, episodes: int) -> None:
     changed = {name: [old.get(name), value] for name, value in new.items() if value != old.get(name)}
     if changed:
         job.run.rewrite_config(configs.to_dict(job.config), {"episode": episodes, **changed})
+    elif not job.run.is_trusted():  # it names code that the user has just vouched for, and goes on here
+        job.run.rewrite_config(configs.to_dict(job.config))
 
 
 def _until_done(
@@ -308,20 +325,28 @@ def _save_policy(job: Job, loop: Loop, finished: bool = False) -> Any:
     return policy
 
 
-def _finish(job: Job, loop: Loop) -> None:
-    """Writes the policy, the curve and the film of a finished run."""
+def _finish(job: Job, loop: Loop, stop: threading.Event) -> None:
+    """Writes the policy, the curve and the film of a finished run; a request to stop leaves the drawing to a resume."""
     run, config, program, _, progress, _ = job
     policy = _save_policy(job, loop)
+
+    def pause() -> None:
+        if stop.is_set():
+            raise Interrupted(run.path)
+
+    pause()
     title = f"{config.world.title}, {configs.short_name(config.algorithm)}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
         make_folder(config.evaluation.plots_dir, "--plots-dir")
         copy = Path(config.evaluation.plots_dir) / f"{run.name}.png"
         write_whole(copy, lambda draft: shutil.copyfile(run.curve_path, draft))
+    pause()
     evaluate = evaluator(program.env, program.algo, program.actors)
     first = jax.tree.map(lambda leaf: leaf[0], policy)
     if not save_film(program.env, evaluate(first, 3, config.training.seed, record=True), run.gif_path):
         progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
+    pause()
     _save_policy(job, loop, finished=True)
     if int(loop.step[0]) <= program.schedule.warmup and int(loop.episodes[0]) <= program.schedule.warmup_episodes:
         progress.say(
@@ -332,7 +357,7 @@ def _finish(job: Job, loop: Loop) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C or a termination request sets; a second Ctrl-C stops at once."""
+    """Yields an event that Ctrl-C, a termination request or a lost terminal sets; a second Ctrl-C stops at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -342,11 +367,26 @@ def _stop_signals() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        os.write(2, b"\nstopping at the next safe moment; once more to stop at once\n")  # print may be what was interrupted
+        if number == getattr(signal, "SIGHUP", None):
+            _leave_terminal()
+        with suppress(OSError):  # print may be what was interrupted
+            os.write(2, b"\nstopping at the next safe moment; once more to stop at once\n")
 
-    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+    # nohup ignores SIGHUP on purpose.
+    old = {number: signal.signal(number, handle) for number in set(wanted) if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield stop
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def _leave_terminal() -> None:
+    """Sends what is printed from now on nowhere, if it went to a terminal, because writing to a lost one fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -32,6 +32,7 @@ def benchmark(
     seed_index: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: all seeds)")] = None,
     at: str = "last",
     env: str = "",
+    trust: bool = False,
 ) -> None:
     """Measure the returns and metrics of trained policies, with confidence intervals over seeds and over episodes.
 
@@ -45,6 +46,7 @@ def benchmark(
         seed_index: Measure only this seed of each run, counted from 0.
         at: Policy to measure: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the runs' own environment, if it has moved (empty: where it was in training).
+        trust: Execute the code that the run names even though you did not make the run on this machine.
     """
     from counterpoint.cli.tables import print_table
     from counterpoint.runs import files, open_run
@@ -55,7 +57,8 @@ def benchmark(
         raise UsageError("name at least one run to measure; `counterpoint runs` lists them.")
     opened = {str(run): open_run(run) for run in runs}
     names = _file_names(opened)
-    which = {name: value for name, value, usual in (("at", at, "last"), ("env", env, "")) if value != usual}
+    asked = (("at", at, "last"), ("env", env, ""), ("trust", trust, False))
+    which = {name: value for name, value, usual in asked if value != usual}
     several, rows, lines = len(opened) > 1, [], []
     files.make_folder(benchmark_dir, "--benchmark-dir")
     for given, run in opened.items():
