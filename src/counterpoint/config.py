@@ -305,8 +305,9 @@ def _refuse_huge(scenario: str, arguments: dict[str, Any]) -> None:
     """Refuses sizes of a built-in environment that would take forever to build; only the episode may be long."""
     for name, value in arguments.items():
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if whole and abs(value) > (10_000_000 if name == "max_steps" else MOST_AGENTS):
-            raise UsageError(f"{scenario} takes {name} up to {MOST_AGENTS}, not {shown(value, 30)}: choose fewer.")
+        most = LARGEST if any(word in name for word in ("step", "seed", "cycle")) else MOST_AGENTS
+        if whole and abs(value) > most:
+            raise UsageError(f"{scenario} takes {shown(name)} up to {most}, not {shown(value, 30)}: choose fewer.")
         if isinstance(value, float) and not abs(value) <= GREATEST:
             raise UsageError(f"{scenario} takes numbers up to {GREATEST:g} for {name}, not {value:g}.")
 
@@ -331,7 +332,7 @@ def _literal(text: str) -> Any:
 LONGEST_WORD = 1000
 """Characters of the longest value of an argument of an environment."""
 MOST_AGENTS = 1000
-"""The most agents, landmarks and other objects of a built-in environment: what agents see of each other grows with the square."""
+"""The most agents, landmarks and so on of a built-in environment: what agents see of each other grows with the square."""
 GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution")
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 import warnings
+from typing import Any
 
 from counterpoint import __version__
 from counterpoint.cli import parsing, registry
@@ -61,11 +62,27 @@ def _main() -> None:
     if words[0] in ("--version", "-V"):
         print(f"counterpoint {__version__}")
         return
-    warnings.simplefilter("always", Damage)
+    with warnings.catch_warnings():
+        _show_damage_as_sentences()
+        _run(words)
+
+
+def _show_damage_as_sentences() -> None:
+    """Lets warnings of damaged files appear as sentences, like errors."""
     show = warnings.showwarning
-    warnings.showwarning = lambda message, category, *rest: (
-        print(f"counterpoint: {message}", file=sys.stderr) if issubclass(category, Damage) else show(message, category, *rest)
-    )
+
+    def sentence(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, Damage):
+            print(f"counterpoint: {message}", file=sys.stderr)
+        else:
+            show(message, category, *rest, **more)
+
+    warnings.simplefilter("always", Damage)
+    warnings.showwarning = sentence
+
+
+def _run(words: list[str]) -> None:
+    """Runs a command; ends the process with a sentence if that fails."""
     try:
         run(words[0], words[1:])
     except UsageError as error:

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,11 @@ def sealed(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_intact(facts: Mapping[str, Any]) -> bool:
-    """Returns whether facts are those that were sealed; older files have no seal."""
-    return SEAL not in facts or facts[SEAL] == _digest({name: value for name, value in facts.items() if name != SEAL})
+    """Returns whether facts are those that were sealed; older files have no seal, and none under another name."""
+    plain = {name: value for name, value in facts.items() if name != SEAL}
+    if SEAL in facts:
+        return facts[SEAL] == _digest(plain)
+    return not any(isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) for value in plain.values())
 
 
 def _digest(facts: Mapping[str, Any]) -> str:

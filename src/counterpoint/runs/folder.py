@@ -141,8 +141,12 @@ class Run:
         path = self.path / "spec.json"
         if not path.exists():
             return None
-        facts = read_json(path)
-        if not isinstance(facts, dict) or files.SEAL not in facts or not files.is_intact(facts):
+        try:
+            facts = read_json(path)
+            intact = isinstance(facts, dict) and files.SEAL in facts and files.is_intact(facts)
+        except (OSError, ValueError):
+            facts, intact = {}, False
+        if not intact:
             raise UsageError(f"{path} is damaged (its content does not match its checksum): resume the run to write it again.")
         return facts
 

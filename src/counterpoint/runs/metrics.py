@@ -73,10 +73,14 @@ def check(path: Path) -> Checked:
     """Returns the intact lines of a table; raises UsageError if the names of its columns are damaged."""
     first, *lines = [*_lines(_read(path), 0)] or [Line(0, b"")]
     sums = _sums(path)
-    if first.offset in sums and sums[first.offset] != zlib.crc32(first.text):
-        raise UsageError(f"{path} is damaged in its first line, the names of the columns: restore it, or remove it and resume.")
+    _refuse_damaged_header(path, first.text, sums)
     good, problem = _intact(path, lines, sums, first.text)
     return Checked(first.text, [text for _, text in good], problem)
+
+
+def _refuse_damaged_header(path: Path, header: bytes, sums: Mapping[int, int]) -> None:
+    if sums.get(0, zlib.crc32(header)) != zlib.crc32(header):
+        raise UsageError(f"{path} is damaged in its first line, the names of the columns: restore it, or remove it and resume.")
 
 
 def read_cells(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -100,6 +104,7 @@ def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:
         with open(path, "rb") as file:
             header, size = file.readline(), file.seek(0, os.SEEK_END)
             sums, block = _sums(path, most=1 << 16), BLOCK
+            _refuse_damaged_header(path, header, sums)
             columns = _cells(header)
             while True:
                 start = max(len(header), size - block)
@@ -167,12 +172,12 @@ def _intact(path: Path, lines: Sequence[Line], sums: Mapping[int, int], header: 
 
 
 def _sums(path: Path, most: int = 0) -> dict[int, int]:
-    """Returns the checksum of each line by its offset, or of the last `most` lines; nothing for an older run."""
+    """Returns the checksum of each line by its offset, or of the first and the last `most`; nothing for an older run."""
     try:
         with sums_path(path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END) // RECORD * RECORD
-            file.seek(max(0, size - most * RECORD) if most else 0)
-            data = file.read(size - file.tell())
+            data, size = file.read(RECORD), file.seek(0, os.SEEK_END) // RECORD * RECORD
+            file.seek(max(RECORD, size - most * RECORD) if most else RECORD)
+            data += file.read(max(0, size - file.tell()))
     except OSError:
         return {}
     sums: dict[int, int] = {}

@@ -14,7 +14,6 @@ from counterpoint.runs.tables import markdown_table
 from counterpoint.viz.plots import INK_HEX, hex_of, save_figure
 from counterpoint.viz.render import BLUE, STONE
 
-
 MOST = 10_000
 """The most agents or learners that a plan can have."""
 MOST_PAIRS = 200_000
