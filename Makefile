@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: train test check test-slow bench results docs setup clean
+.PHONY: train test check test-slow chaos audit bench results docs setup clean
 
 train: ARGS ?= --preset demo
 train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" instead of the demo
@@ -20,6 +20,12 @@ check: $(VENV)/ready        ## format, lint, types, import layers
 
 test-slow: $(VENV)/ready    ## learning tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+chaos: $(VENV)/ready        ## attack runs, files, environments and arguments (about an hour; ARGS=--short: under two minutes)
+	PYTHONPATH=src $(BIN)/python tests/chaos/harness.py $(ARGS)
+
+audit: $(VENV)/ready        ## licences, software bill of materials (build/sbom.json) and known vulnerabilities of what is installed
+	$(BIN)/python benchmarks/audit.py $(ARGS)
 
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/success.py

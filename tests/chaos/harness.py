@@ -405,11 +405,7 @@ def different(one: Path, other: Path) -> list[str]:
     mine, theirs = Run(one).load(), Run(other).load()
     if mine is None or theirs is None or mine.step != theirs.step or mine.state.keys() != theirs.state.keys():
         return [*found, "checkpoint"]
-    found += [
-        name
-        for name, value in mine.state.items()
-        if not np.array_equal(value, theirs.state[name], equal_nan=value.dtype.kind == "f")
-    ]
+    found += [name for name, value in mine.state.items() if value.tobytes() != theirs.state[name].tobytes()]
     if (one / "policy.safetensors").read_bytes() != (other / "policy.safetensors").read_bytes():
         found.append("policy")
     return found

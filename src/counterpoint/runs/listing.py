@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock, metrics
+from counterpoint.runs.files import expanded
 from counterpoint.runs.folder import Run
 from counterpoint.runs.history import SUCCESS
 
@@ -60,7 +61,7 @@ class Summary:
 
 def list_runs(save_dir: str | os.PathLike[str]) -> list[Summary]:
     """Returns the runs in a folder, newest last. Reads the settings and the last rows of each, never all its metrics."""
-    found = (_summary(path.parent) for path in Path(save_dir).expanduser().glob("*/config.json"))
+    found = (_summary(path.parent) for path in expanded(save_dir).glob("*/config.json"))
     return with_differences(sorted(found, key=lambda run: (-run.age, run.name)))
 
 

@@ -25,7 +25,7 @@ from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.loading import refuse_nested
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
-from counterpoint.runs.files import make_folder, write_whole
+from counterpoint.runs.files import expanded, make_folder, write_whole
 from counterpoint.training import checkpoint, recorded, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
@@ -339,7 +339,7 @@ def _finish(job: Job, loop: Loop, stop: threading.Event) -> None:
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        copy = Path(config.evaluation.plots_dir) / f"{run.name}.png"
+        copy = expanded(config.evaluation.plots_dir) / f"{run.name}.png"
         write_whole(copy, lambda draft: shutil.copyfile(run.curve_path, draft))
     pause()
     evaluate = evaluator(program.env, program.algo, program.actors)
