@@ -289,6 +289,24 @@ class Chaos:
             faults.append(f"{logs} bytes of logs")
         return Outcome("went on" if ended.code == 0 else "refused", tuple(faults))
 
+    def watched(self, kind: str) -> Outcome:
+        """Watches the sockets of an undisturbed run: all of them must stay within this machine."""
+        _, words = self._place(kind)
+        process, seen, names = self.start(f"train {words}"), set(), set()
+        deadline = time.monotonic() + self.limit
+        while process.poll() is None and time.monotonic() < deadline:
+            for number in marked.processes(MARK, self.mark):
+                names.add(_title(number))
+                seen |= sockets_of(number)
+            time.sleep(0.1)
+        ended = self.end(process)
+        outside = sorted(end for end in seen if not end.local)
+        names_ = ", ".join(sorted(names - {"?"}))
+        listening = len({end for end in seen if end.listening})
+        print(f"sockets of {kind}: {listening} listening, {len(seen) - listening} connections; processes: {names_}", flush=True)
+        faults = [f"socket {end.text}" for end in outside] + self.faults_of(ended)
+        return Outcome("loopback only" if seen else "no sockets", tuple(faults))
+
     # --- attacks on files and arguments
 
     def damage(self, kind: str, file: Path, copy: bytes) -> Outcome:
@@ -342,6 +360,51 @@ class Chaos:
             if sum(_lines(table) for table in tables) >= lines:
                 return
             time.sleep(0.01)
+
+
+class Socket(NamedTuple):
+    """A network socket: its two ends, and whether both are within this machine."""
+
+    text: str
+    listening: bool
+    local: bool
+
+
+def sockets_of(process: int) -> set[Socket]:
+    """Returns the TCP and UDP sockets of a process."""
+    found: set[Socket] = set()
+    with contextlib.suppress(OSError):
+        links = [os.readlink(entry) for entry in _entries(f"/proc/{process}/fd")]
+        inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+        for table in ("tcp", "tcp6", "udp", "udp6") if inodes else ():
+            for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                if words[9] in inodes:
+                    listening = words[3] == "0A"
+                    ends = words[1:2] if listening else words[1:3]
+                    found.add(Socket(f"{table} {' '.join(ends)}", listening, all(map(_is_local, ends))))
+    return found
+
+
+def _entries(folder: str) -> list[str]:
+    return [f"{folder}/{name}" for name in os.listdir(folder)]
+
+
+def _is_local(end: str) -> bool:
+    """Returns whether an address of /proc/net is one of the loopback device, or no address yet."""
+    address, _, port = end.partition(":")
+    mapped = address.removeprefix("0000000000000000FFFF0000") if len(address) == 32 else address
+    loopback = (mapped.endswith("7F") and len(mapped) == 8) or address == "0" * 24 + "01000000"
+    return loopback or (set(address) == {"0"} and port == "0000")
+
+
+def _title(process: int) -> str:
+    """Returns what a process is, in a word or two."""
+    command = _command(process)
+    for word in ("external.workers", "raylet", "gcs_server", "ray::", "log_monitor", "monitor.py", "dashboard", "counterpoint"):
+        if word in command:
+            return word
+    return command[:30]
 
 
 def _lines(path: Path) -> int:
@@ -467,17 +530,19 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
     for i in range(counts["losses"]):
         kind, victim = victims[i % len(victims)]
         yield "lost processes", f"{kind} {victim}", lambda kind=kind, victim=victim: chaos.bereaved(kind, victim)
+    for _, kind in zip(range(counts["sockets"]), kinds, strict=False):
+        yield "sockets", kind, lambda kind=kind: chaos.watched(kind)
     for kind in list(TROUBLES)[: counts["environments"]]:
         yield "environments", kind, lambda kind=kind: chaos.hostile(kind)
 
 
 LONG = {
     "arguments": 100, "files": 260, "kills": 60, "calls": 60, "limits": 24, "permissions": 6, "writers": 6, "losses": 8,
-    "environments": 100,
+    "environments": 100, "sockets": 6,
 }  # fmt: skip
 SHORT = {
     "arguments": 100, "files": 60, "kills": 2, "calls": 1, "limits": 0, "permissions": 0, "writers": 0, "losses": 0,
-    "environments": 0,
+    "environments": 0, "sockets": 0,
 }  # fmt: skip
 
 
