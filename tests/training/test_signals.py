@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ def test_every_signal_asks_the_run_to_save(number: int) -> None:
         os.kill(os.getpid(), number)
         assert stop.wait(10)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-            time.sleep(10)
+            signal.raise_signal(number)
     assert signal.getsignal(number) == before
 
 
