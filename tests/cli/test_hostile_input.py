@@ -149,7 +149,7 @@ def test_factories_of_environments_are_called(tmp_path: Path) -> None:
         adapters.load_factory(f"{source}:run")
 
 
-@pytest.mark.parametrize("name", ['a,"b"\nc', "\x1b[31mred", "<script>", "|x|", "ü" * 200])
+@pytest.mark.parametrize("name", ['a,"b"\nc', "\x1b[31mred", "<script>", "|x|", "$\\frac$", "ü" * 200])
 def test_names_of_agents_are_shown_escaped(name: str, call: Any, tmp_path: Path) -> None:
     config = {"algorithm": name, "world": {"scenario": name, "env": ""}, "training": {"num_episodes": 2, "num_seeds": 1}}
     run = runs.create(tmp_path, "odd", config)
@@ -160,3 +160,34 @@ def test_names_of_agents_are_shown_escaped(name: str, call: Any, tmp_path: Path)
         assert result.code in (0, 2), result.err
         assert "\x1b" not in result.out + result.err
         assert result.err.count("\n") <= 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n",
+        b"episode,seed,team/good\n1,0,2\n",
+        b"step,episode,seed,team/good\n\xff,\xfe,x,y\n",
+        b"step,episode,seed,team/good\n1,1,0," + b"9" * 200_000 + b"\n25,1,0,2.5\n",
+        b"step,episode,seed,team/good\n1,nan,inf,-inf\n",
+        b"step,step,seed,team/good\n1,2,0,3\n",
+    ],
+)
+def test_an_odd_table_of_metrics_ends_no_command_in_a_traceback(text: bytes, call: Any, tmp_path: Path) -> None:
+    config = {
+        "algorithm": "maddpg",
+        "world": {"scenario": "simple", "env": ""},
+        "training": {"num_episodes": 2, "num_seeds": 1},
+    }
+    run = runs.create(tmp_path, "odd", config)
+    run.metrics_path.write_bytes(text)
+    for line in (
+        f"runs --save-dir {tmp_path}",
+        f"plot {run.path} --out a.png",
+        f"compare {run.path} --out c",
+        f"verify {run.path}",
+    ):
+        result = call(line)
+        assert result.code in (0, 2), line
+        assert result.err.count("\n") <= 1, result.err

@@ -24,6 +24,7 @@ import safetensors
 import safetensors.numpy
 
 from counterpoint import __version__
+from counterpoint import config as configs
 from counterpoint.algos.base import Actors
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import to_world
@@ -323,7 +324,7 @@ def _plain(run: Run, policy: Policy) -> Actors:
 
 def parts_of(run: Run, policy: Policy, seed_index: int) -> Parts:
     """Returns what is exported of a run's policy."""
-    spec, first_seed = policy.env.spec, int(run.config["training"]["seed"])
+    spec, first_seed = policy.env.spec, configs.from_dict(run.config).training.seed
     actors = _plain(run, policy)
     rules = numpy_policy.Rules(**actors.rules)
     each = range(spec.num_agents)

@@ -144,7 +144,7 @@ def _summary(path: Path) -> Summary:
         env, algorithm = _env(settings), _algorithm(settings)
         planned, seeds = int(settings["num_episodes"]), int(settings.get("num_seeds", 1))
         rows = metrics.last_rows(run.metrics_path, max(1, min(seeds, 10_000)))
-    except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return Summary(name=path.name, age=age)
     last = list({row.get("seed"): row for row in rows}.values())
     episodes = min((cell for row in last if isinstance(cell := row.get("episode"), int)), default=0)

@@ -1,5 +1,7 @@
 """Trains a run: starts or resumes it, reports, saves, and writes its policy, curve and film at the end."""
 
+import ctypes
+import gc
 import math
 import os
 import shutil
@@ -31,7 +33,7 @@ from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
 from counterpoint.training.learners import require_ray
-from counterpoint.training.loop import Engine, Loop, Program
+from counterpoint.training.loop import Engine, Loop, Program, compiled_pieces
 from counterpoint.training.program import Prepared, prepare
 from counterpoint.training.progress import Progress, require_sinks, sinks
 from counterpoint.viz import plots
@@ -40,6 +42,9 @@ CALL_SECONDS = 0.5
 """How long one call of the compiled loop should take: progress and Ctrl-C are served between calls."""
 
 
+RELEASE_SECONDS = 5.0
+"""How often memory is given back at most: looking for garbage takes a moment, and many short runs may follow each other."""
+_released = [-math.inf]
 CHANGEABLE = ("num_episodes", "lr", "save_rate", "report_every", "eval_episodes", "plots_dir", "tensorboard", "wandb")
 """Settings that may change when a run resumes."""
 
@@ -89,7 +94,10 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
         recorded.record(run, prepared.program.env)
-        return _train(run, prepared, progress)
+        _train(run, prepared, progress)
+    del prepared
+    _release()
+    return run
 
 
 def resume(
@@ -123,7 +131,21 @@ def resume(
         prepared = prepare(config)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
         recorded.record(run, prepared.program.env)
-        return _train(run, prepared._replace(config=config), progress)
+        _train(run, prepared._replace(config=config), progress)
+    del prepared
+    _release()
+    return run
+
+
+def _release() -> None:
+    """Gives back the memory of a finished run: its compiled programs, which refer to themselves, and what malloc keeps."""
+    compiled_pieces.cache_clear()
+    if time.monotonic() - _released[0] < RELEASE_SECONDS:
+        return
+    gc.collect()
+    with suppress(OSError, AttributeError):  # not the C library of GNU
+        ctypes.CDLL(None).malloc_trim(0)
+    _released[0] = time.monotonic()
 
 
 def _changed(config: Config, changes: dict[str, Any]) -> Config:

@@ -96,11 +96,12 @@ def _measure(run: Any, iterations: int, explore: bool, seed_index: int | None, w
     import jax
     import numpy as np
 
+    from counterpoint import config as configs
     from counterpoint.policies.policy import load
 
-    first, count = run.config["training"]["seed"], run.config["training"]["num_seeds"]
-    chosen = range(count) if seed_index is None else [seed_index]
-    team, results = load(run, chosen[0], **which), []
+    team, results = load(run, seed_index or 0, **which), []
+    training = configs.from_dict(run.config).training
+    first, chosen = training.seed, range(training.num_seeds) if seed_index is None else [seed_index]
     batch = max(1, min(1000, iterations // team.env.max_steps))
     for index in chosen:
         if results:
