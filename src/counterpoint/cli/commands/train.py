@@ -90,8 +90,9 @@ def _restore(saved: str, config: Any, given: set[str]) -> None:
     from counterpoint.training.train import CHANGEABLE
 
     run, new = open_run(saved), configs.flat(sources.absolute(config))
-    again = [name for name, text in named_code(run.config).items() if name in given and new.get(name) == text]
-    trust = config.evaluation.trust or set(again) == named_code(run.config).keys()
+    code = named_code(run.config)
+    again = bool(code) and all(name in given and new.get(name) == text for name, text in code.items())
+    trust = config.evaluation.trust or again
     old = configs.flat(sources.settings_of(run, trust=trust))
     changes = {name: new[name] for name in given if name in CHANGEABLE}
     for name in sorted(given & new.keys() - {*changes, *PLACES}):
@@ -101,7 +102,8 @@ def _restore(saved: str, config: Any, given: set[str]) -> None:
                 " a new run."
             )
     num_episodes = changes.pop("num_episodes", 0)
-    run_job(lambda training, console: training.resume(run, console, num_episodes, trust=trust, **changes))
+    changes |= {"trust": True} if trust else {}
+    run_job(lambda training, console: training.resume(run, console, num_episodes, **changes))
 
 
 def _given(words: list[str]) -> set[str]:
