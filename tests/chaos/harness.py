@@ -431,16 +431,21 @@ def _uses(run: Run) -> dict[str, Callable[[], Any]]:
         "spec": run.load_spec,
         "rows": run.rows,
         "last rows": lambda: metrics.last_rows(run.metrics_path, 3),
-        "policy": run.load_policy,
-        "best": lambda: history.load_at(run, "best"),
-        "history": lambda: history.load_at(run, 16),
+        "policy": lambda: _bytes(*run.load_policy()),
+        "best": lambda: _bytes(*history.load_at(run, "best")),
+        "history": lambda: _bytes(*history.load_at(run, 16)),
         "checkpoint": lambda: _plain(run.load()),
         "verify": lambda: [finding for finding in integrity.check(run.path) if finding.state == "damaged"],
     }
 
 
 def _plain(saved: Any) -> Any:
-    return saved and (saved.step, {name: array.tobytes() for name, array in saved.state.items()}, saved.problems)
+    return saved and (saved.step, _bytes(saved.state, saved.counters), saved.problems)
+
+
+def _bytes(tensors: Any, about: Any) -> Any:
+    """Returns all numbers: the text of a large array leaves most of them out."""
+    return {name: (array.shape, str(array.dtype), array.tobytes()) for name, array in tensors.items()}, about
 
 
 def _use(name: str, use: Callable[[], Any], truth: str, faults: list[str]) -> str:
