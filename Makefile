@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: train test check test-slow test-adapters bench results docs setup clean
+.PHONY: train test check test-slow test-adapters chaos audit bench results docs setup clean
 
 train: ARGS ?= --preset demo
 train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" instead of the demo
@@ -23,6 +23,12 @@ test-slow: $(VENV)/ready    ## learning tests that take minutes
 
 test-adapters: $(VENV)-adapters/ready  ## the tests that need JaxMARL and gymnax
 	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(VENV)-adapters/bin/python -m pytest tests/envs/test_jax_adapters.py $(ARGS)
+
+chaos: $(VENV)/ready        ## attack runs, files, environments and arguments (about an hour; ARGS=--short: under two minutes)
+	PYTHONPATH=src $(BIN)/python tests/chaos/harness.py $(ARGS)
+
+audit: $(VENV)/ready        ## licences, software bill of materials (build/sbom.json) and known vulnerabilities of what is installed
+	$(BIN)/python benchmarks/audit.py $(ARGS)
 
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/success.py

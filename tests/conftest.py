@@ -9,6 +9,7 @@ from typing import Any, runtime_checkable
 if "COUNTERPOINT_TESTS" not in os.environ:  # workers inherit it
     os.environ["COUNTERPOINT_TESTS"] = tempfile.mkdtemp(prefix="counterpoint-tests-")
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.environ["COUNTERPOINT_TESTS"], "config")  # the key that signs runs
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 
 import jax

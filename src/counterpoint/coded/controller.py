@@ -331,9 +331,14 @@ class Controller:
 
     def _fail(self) -> None:
         least, alive = self._settings.min_learners, len(self._alive)
+        lost = getattr(self._transport, "lost", "")
         self.failed = (
-            f"only {alive} of {self._settings.learners} learners are alive, fewer than {least}, and no replacement started"
-            f" within {self._settings.patience:g} s"
+            f"{lost}, and with it all learners are gone"
+            if lost
+            else (
+                f"only {alive} of {self._settings.learners} learners are alive, fewer than {least}, and no replacement started"
+                f" within {self._settings.patience:g} s"
+            )
         )
         self._fail_run()
 

@@ -5,6 +5,7 @@ checks.py         bounds that settings check in `__post_init__` (no jax)
 spaces.py         action spaces and `Spec` (no jax)
 types.py          `Environment`, `Env`, `Step`, `Transition`, `Metric`
 picture.py        pictures as plain data (no jax)
+marked.py         processes that are never left behind (no jax)
 loading.py        objects by address, such as package.module:name (no jax)
 trees.py          names of a pytree's arrays
 prng.py           random keys

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
@@ -20,7 +19,7 @@ from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment
 from counterpoint.policies.random import random_actors, random_algorithm
 from counterpoint.runs import Run, history, open_run
-from counterpoint.training import sources
+from counterpoint.training import recorded, sources
 from counterpoint.training.evaluate import LATE, Episodes, evaluator, pictures, save_film
 from counterpoint.training.program import algorithm_of
 from counterpoint.viz import render
@@ -115,32 +114,44 @@ class Policy:
         return save_film(self.env, self._evaluate(self.parameters, episodes, seed, explore, record=True), path)
 
 
-def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "") -> Policy:
+def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "", trust: bool = False) -> Policy:
     """Returns a policy of a run (of its first seed by default).
 
     `at` selects the last one, the "best" by evaluation, or the one kept nearest to a number of episodes. `env` is the place of
-    an environment of your own that has moved since.
+    an environment of your own that has moved since. A run that names code and was not made by you on this machine needs
+    `trust`, or the environment again.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    return _load(run, seed_index, [at], env)[0]
+    return _load(run, seed_index, [at], env, trust)[0]
 
 
-def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "") -> list[Policy]:
+def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False) -> list[Policy]:
     """Returns every policy that a run kept along the way, the last one included, in the order of training."""
     run = run if isinstance(run, Run) else open_run(run)
-    return _load(run, seed_index, history.episodes_of(run), env)
+    return _load(run, seed_index, history.episodes_of(run), env, trust)
 
 
-def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str) -> list[Policy]:
-    """Returns the policies of these moments of a run; the environment is opened once for all."""
-    config = sources.located(configs.from_dict(run.config), run, env)
+def load_closed(run: Run, seed_index: int = 0, at: str | int = "last", env: str = "", trust: bool = False) -> Policy:
+    """Returns a policy of a run without opening its environment, if the run describes it: the policy can act, not play."""
+    return _load(run, seed_index, [at], env, trust, closed=True)[0]
+
+
+def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, trust: bool, closed: bool = False) -> list[Policy]:
+    """Returns the policies of these moments of a run; the environment is opened once for all, or not at all if `closed`."""
+    described = recorded.read(run) if closed and not env else None
+    config = sources.settings_of(run, env, trust, given=("env",) if described else ())
+    closed = described is not None and bool(config.world.env)  # worlds of ours are data, and know more
+    config = config if closed else sources.located(config, run, env)
     if not 0 <= seed_index < config.training.num_seeds:
         raise UsageError(
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     found = [history.load_at(run, at, seed_index) for at in moments]
-    world = config.world.build()
-    config.check(world)
+    if closed:
+        world = described
+    else:
+        world = config.world.build()
+        config.check(world)
     algo = algorithm_of(config, world)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}

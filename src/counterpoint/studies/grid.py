@@ -20,8 +20,9 @@ from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import short_name
 from counterpoint.core.spaces import Spec
-from counterpoint.runs import Run, open_run
-from counterpoint.runs.files import write_durably
+from counterpoint.runs import Run, lock, open_run
+from counterpoint.runs.files import expanded, is_intact, make_folder, sealed, write_durably
+from counterpoint.runs.folder import read_json
 from counterpoint.studies.compare import Comparison, compare
 from counterpoint.training import train as training
 from counterpoint.training.progress import Console, Progress
@@ -105,7 +106,7 @@ def grid_path(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]]) -> Path:
         name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     if name in (".", "..") or re.search(r"[/\\\0]", name):
         raise UsageError(f"--exp-name must be the name of a folder, without slashes, not {name!r}: choose one like 'grid-1'.")
-    return Path(checkpoints.save_dir).expanduser() / name
+    return expanded(checkpoints.save_dir) / name
 
 
 def _preset_name(config: Config) -> str:
@@ -119,6 +120,13 @@ def train_cells(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progre
     cells = [cell._replace(config=_in_grid(cell, path)) for cell in cells]
     for cell in cells:
         cell.config.check(cell.config.world.build())  # a mistake in the last cell is better found now than in hours
+    make_folder(path, "--save-dir")
+    with lock.hold(path, progress.say):  # a second process would start the same cells
+        return _train_all(path, cells, axes, progress)
+
+
+def _train_all(path: Path, cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progress: Progress) -> Grid:
+    """Trains the cells that are not finished, and compares all of them."""
     _record(path, cells)
     whole = Whole(progress, cells)
     runs: dict[str, Run] = {}
@@ -152,8 +160,11 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
     known: dict[str, Any] = {}
     if file.exists():
         try:
-            known = json.loads(file.read_bytes())["cells"]
-        except (ValueError, KeyError, TypeError) as error:
+            facts = read_json(file)
+            known = facts["cells"]
+            if not is_intact(facts):
+                raise ValueError("its content does not match its checksum")
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{file} cannot be read ({error!r}): restore it or choose another --exp-name.") from None
     for cell in cells:
         new = json.loads(json.dumps(configs.to_dict(cell.config)))
@@ -167,11 +178,7 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
                     " grid, or repeat the settings of the first."
                 )
         known[cell.name] = new
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be created ({error.strerror}): choose another --save-dir.") from error
-    write_durably(file, json.dumps({"cells": known}, indent=1).encode())
+    write_durably(file, json.dumps(sealed({"cells": known}), indent=1).encode())
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,5 +13,6 @@ report.py      rows of metrics
 checkpoint.py  the whole loop as named arrays
 progress.py    what a person sees of a run
 size.py        refuses networks that do not fit into memory
+recorded.py    an environment as a run describes it, without the environment
 sources.py     records the files of --env and --algorithm with a run
 """

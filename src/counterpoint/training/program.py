@@ -20,7 +20,7 @@ from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
 from counterpoint.training.replay import Memory, example, n_step, on_policy, prioritised, row_size, uniform
-from counterpoint.training.size import check_size
+from counterpoint.training.size import check_evaluation, check_size
 
 
 class Prepared(NamedTuple):
@@ -95,6 +95,7 @@ def build(config: Config, env: Environment) -> Program:
     split = t.devices if t.num_seeds == 1 else 1
     algo = algorithm_of(config, env, axis=DEVICES if split > 1 else None)
     check_size(env, algo, t.num_seeds)
+    check_evaluation(env, config.evaluation.eval_episodes, t.num_seeds)
     schedule = Schedule(
         num_envs=t.num_envs,
         rollout_length=t.update_every // t.num_envs,
@@ -143,6 +144,12 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
     size = 4 * capacity * split * t.num_seeds * row_size(one)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    batch = 4 * t.batch_size * t.num_seeds * row_size(one)
+    if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * memory:
+        raise UsageError(
+            f"minibatches of {t.batch_size} transitions need {batch / 2**30:.1f} GiB, and this machine has"
+            f" {memory / 2**30:.1f}: choose a smaller --batch-size."
+        )
     if size > 0.8 * memory:
         raise UsageError(
             f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"

@@ -6,6 +6,7 @@ bootstrap band.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,23 @@ def save_figure(
     import matplotlib  # imported late: it takes half a second, and most commands plot nothing
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE | dict(style or {})):
+    with matplotlib.rc_context(STYLE | dict(style or {})), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a name may have letters that the font lacks
         figure = Figure(figsize=size, layout="constrained")  # without pyplot there is no window and nothing to close
         draw(figure)
+        _take_names_literally(figure)
         write_whole(path, lambda draft: figure.savefig(draft, dpi=dpi, metadata=METADATA[path.suffix]))
+
+
+def _take_names_literally(figure: Any) -> None:
+    """Lets titles, labels and legends show dollar signs as they are; only the numbers of logarithmic axes are formulas."""
+    from matplotlib.axis import Tick
+    from matplotlib.text import Text
+
+    numbers = {id(text) for tick in figure.findobj(Tick) for text in tick.findobj(Text)}
+    for text in figure.findobj(Text):
+        if id(text) not in numbers:
+            text.set_parse_math(False)
 
 
 def _number(value: Any) -> float:

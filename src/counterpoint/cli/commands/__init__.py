@@ -12,6 +12,7 @@ runs.py        list the runs
 play.py        record a film
 benchmark.py   measure a policy
 export.py      export a policy
+verify.py      check the files of a run
 plot.py        draw learning curves
 compare.py     compare groups of runs
 completion.py  print a completion script for a shell

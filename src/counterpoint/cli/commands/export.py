@@ -15,6 +15,7 @@ def export(
     seed_index: int = 0,
     at: str = "last",
     env: str = "",
+    trust: bool = False,
 ) -> None:
     """Export a run's policy for use without counterpoint.
 
@@ -27,10 +28,11 @@ def export(
         seed_index: Index of the seed whose policy is exported, if the run has several seeds.
         at: Policy to export: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
+        trust: Execute the code that the run names even though you did not make the run on this machine.
     """
     from counterpoint.policies import export as exports
 
-    folder = exports.export(run, format, out, seed_index, at, env)
+    folder = exports.export(run, format, out, seed_index, at, env, trust)
     facts = json.loads((folder / exports.MANIFEST).read_text())
     print("\n".join(facts["files"]))
     apart = f"{facts['largest_difference']:.1e}"
