@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from counterpoint.trainers.learner import Sizes as Sizes
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
+    from counterpoint.view.share import share as share
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ _HOMES = {
     "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
     "counterpoint.trainers.learner": ("Sizes",),
     "counterpoint.training.train": ("resume", "train"),
+    "counterpoint.view.share": ("share",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

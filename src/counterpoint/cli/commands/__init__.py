@@ -11,6 +11,7 @@ runs.py        list the runs
 play.py        record a film
 benchmark.py   measure a policy
 export.py      export a policy
+share.py       write a run as one HTML file
 plot.py        draw learning curves
 compare.py     compare groups of runs
 completion.py  print a completion script for a shell
