@@ -340,6 +340,7 @@ def _twin(world: Any) -> Any:
                     methods.pop(name, None)
         return methods
 
+    getattr(world, "spec", None)  # derived from the original methods, before they are replaced
     twin = copy.copy(world)
     object.__setattr__(twin, "__class__", type(type(world).__name__, (type(world),), of_class(type(world))))
     if hasattr(twin, "world"):  # one that adopts another

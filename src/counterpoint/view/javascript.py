@@ -210,6 +210,11 @@ class Program:
         avals = [var.aval for var in (*eqn.invars, *eqn.outvars)]
         if any(is_key(aval) or math.prod(aval.shape) > FOLDED for aval in avals):
             return None
+        if eqn.primitive.name in FOLDS:  # without a compilation
+            with np.errstate(all="ignore"):
+                result = FOLDS[eqn.primitive.name](eqn.params, *(value.constant for value in operands))
+            shape, dtype = physical(eqn.outvars[0].aval)
+            return [self._constant(np.broadcast_to(np.asarray(result).astype(dtype), shape))]
         with jax.ensure_compile_time_eval():
             results = eqn.primitive.bind(*(jnp.asarray(value.constant) for value in operands), **eqn.params)
         results = results if eqn.primitive.multiple_results else [results]
@@ -234,9 +239,10 @@ class Program:
         shape, dtype = physical(eqn.outvars[0].aval)
         write, cost = ELEMENTWISE[eqn.primitive.name]
         source = operands[0].dtype
+        operands = [self._store(v) if v.cost > CHEAP and v.size < math.prod(shape) else v for v in operands]
 
         def at(index: Index) -> str:
-            parts = [value.at(index if value.shape else []) for value in operands]
+            parts = [broadcast(value, index) for value in operands]
             return write(Kind(dtype, source, eqn.params), *parts)
 
         return Value(shape, dtype, at, cost + sum(value.cost for value in operands))
@@ -344,12 +350,12 @@ class Program:
         rank = len(which.shape)
 
         def at(index: Index) -> str:
-            choice = which.at(index[:rank])
+            choice = broadcast(which, index[:rank])
             if len(cases) == 2:
-                return f"({choice}?{cases[1].at(index)}:{cases[0].at(index)})"
-            text = cases[-1].at(index)
+                return f"({choice}?{broadcast(cases[1], index)}:{broadcast(cases[0], index)})"
+            text = broadcast(cases[-1], index)
             for k in range(len(cases) - 2, -1, -1):
-                text = f"({choice}==={k}?{cases[k].at(index)}:{text})"
+                text = f"({choice}==={k}?{broadcast(cases[k], index)}:{text})"
             return text
 
         return Value(shape, dtype, at, 1 + which.cost * (len(cases) - 1) + sum(case.cost for case in cases))
@@ -792,7 +798,7 @@ class Program:
         results = [self._buffer((max(math.prod(shape), 2),), dtype) for _ in range(2)]
 
         def body(index: Index) -> str:
-            parts = ",".join(value.at(index if value.shape else []) for value in operands)
+            parts = ",".join(broadcast(value, index) for value in operands)
             flat = stored(shape, dtype, "").at(index)[1:-1] if shape else "0"
             return f"threefry({parts});{results[0].name}[{flat}]=mixed[0];{results[1].name}[{flat}]=mixed[1];"
 
@@ -915,6 +921,11 @@ def stored(shape: tuple[int, ...], dtype: str, name: str) -> Value:
 def scalar(shape: tuple[int, ...], dtype: str, name: str) -> Value:
     """Returns a value of one entry that lies in a variable."""
     return Value(tuple(shape), dtype, lambda index: name, 0, name)
+
+
+def broadcast(value: Value, index: Index) -> str:
+    """Returns the entry of an operand of an elementwise operation: scalars and axes of length 1 are repeated."""
+    return value.at([0 if size == 1 else entry for size, entry in zip(value.shape, index, strict=False)])
 
 
 def add(a: Any, b: Any) -> Any:
@@ -1173,6 +1184,44 @@ ELEMENTWISE: dict[str, tuple[Callable[..., str], int]] = {
 }
 
 
-def parameter_count(tree: Any) -> int:
-    """Returns how many numbers a tree of arrays has."""
-    return sum(math.prod(np.shape(leaf)) for leaf in jax.tree.leaves(tree))
+FOLDS: dict[str, Callable[..., Any]] = {
+    "add": lambda params, a, b: np.add(a, b),
+    "sub": lambda params, a, b: np.subtract(a, b),
+    "mul": lambda params, a, b: np.multiply(a, b),
+    "neg": lambda params, a: np.negative(a),
+    "and": lambda params, a, b: a & b,
+    "or": lambda params, a, b: a | b,
+    "xor": lambda params, a, b: a ^ b,
+    "not": lambda params, a: ~a,
+    "eq": lambda params, a, b: a == b,
+    "ne": lambda params, a, b: a != b,
+    "lt": lambda params, a, b: a < b,
+    "le": lambda params, a, b: a <= b,
+    "gt": lambda params, a, b: a > b,
+    "ge": lambda params, a, b: a >= b,
+    "copy": lambda params, a: a,
+    "stop_gradient": lambda params, a: a,
+    "reshape": lambda params, a: a.reshape(params["new_sizes"]),
+    "squeeze": lambda params, a: a.squeeze(tuple(params["dimensions"])),
+    "transpose": lambda params, a: a.transpose(params["permutation"]),
+    "concatenate": lambda params, *parts: np.concatenate(parts, params["dimension"]),
+    "select_n": lambda params, which, *cases: np.choose(which.astype(int), cases),
+    "broadcast_in_dim": lambda params, a: np.broadcast_to(
+        a.reshape(
+            [
+                a.shape[params["broadcast_dimensions"].index(d)] if d in params["broadcast_dimensions"] else 1
+                for d in range(len(params["shape"]))
+            ]
+        ),
+        params["shape"],
+    ),
+    "slice": lambda params, a: a[
+        tuple(
+            slice(start, stop, step)
+            for start, stop, step in zip(
+                params["start_indices"], params["limit_indices"], params["strides"] or (1,) * a.ndim, strict=True
+            )
+        )
+    ],
+}
+"""Operations on constants that NumPy computes exactly as JAX does: a compilation for each would take seconds."""

@@ -103,6 +103,7 @@ class Page {
     this.get("reset").addEventListener("click", () => this.reset(this.stage.seed));
     this.get("next").addEventListener("click", () => this.reset(this.stage.seed + 1));
     this.get("seed").addEventListener("change", (event) => this.reset(Math.max(0, Math.floor(Number(event.target.value) || 0))));
+    this.faster(this.speed);
     this.get("speed").value = String(Math.log2(this.speed));
     this.get("speed").addEventListener("input", (event) => this.faster(2 ** Number(event.target.value)));
     this.get("scrub").addEventListener("input", (event) => {

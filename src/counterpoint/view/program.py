@@ -5,7 +5,6 @@ carries and parameters are lists of typed arrays in the order of `jax.tree.leave
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,15 +17,6 @@ from counterpoint.core.types import Env
 from counterpoint.envs.base import pad_stack
 from counterpoint.envs.own import TimeLimit
 from counterpoint.view.javascript import Program
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How many arrays the page's lists hold."""
-
-    state: int
-    carry: int
-    parameters: int
 
 
 def add_world(program: Program, world: Env) -> int:
@@ -86,7 +76,7 @@ def physical_leaves(tree: Any) -> list[Any]:
     return [data(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def add_team(program: Program, name: str, world: Env, algo: Algorithm, parameters: Any) -> Sizes:
+def add_team(program: Program, name: str, world: Env, algo: Algorithm, parameters: Any) -> None:
     """Adds begin_NAME(reset key) → carry and act_NAME(parameters, carry, obs, legal) → action in the world's range, carry."""
     spec = world.spec
     key = jax.ShapeDtypeStruct((2,), np.uint32)
@@ -103,9 +93,3 @@ def add_team(program: Program, name: str, world: Env, algo: Algorithm, parameter
 
     program.add(f"begin_{name}", lambda data: physical_leaves(begin(data)), key)
     program.add(f"act_{name}", act, shapes, carry, obs, *masks)
-    return Sizes(0, len(jax.tree.leaves(carry)), len(jax.tree.leaves(parameters)))
-
-
-def first_state(world: Env, seed: int = 0) -> Any:
-    """Returns the first state of an episode as NumPy arrays."""
-    return jax.device_get(jax.jit(world.reset)(prng.key(seed))[0])

@@ -161,7 +161,7 @@ def check_rival(own: Spec, name: str, other: Spec) -> None:
 
 def untrained(team: Policy) -> Policy:
     """Returns the team as it is before any training."""
-    fresh = team.algo.policy(team.algo.init(prng.key(0)))
+    fresh = jax.jit(lambda key: team.algo.policy(team.algo.init(key)))(prng.key(0))
     return team.with_parameters(jax.device_get(fresh), {"episodes": 0})
 
 

@@ -109,15 +109,17 @@ export class Stage {
   // Changes entries of the state: [[leaf, entry, value], …]. What was recorded after this moment is dropped.
   change(entries) {
     this.forget_future();
-    const frame = { ...this.frame, state: this.frame.state.map((leaf) => leaf.slice()) };
+    const frame = { ...this.frame, picture: undefined, state: this.frame.state.map((leaf) => leaf.slice()) };
     for (const [leaf, entry, value] of entries) frame.state[leaf][entry] = value;
     if (this.program.observe) frame.obs = this.program.observe(...frame.state)[0];
     frame.metrics = this.program.metrics(...frame.state).map((value) => value[0]);
     this.frames[this.cursor] = frame;
   }
 
+  // A frame's picture; it is drawn once, and trails read it again.
   picture(frame = this.frame) {
-    return this.program.draw ? this.program.draw(frame.state) : null;
+    frame.picture ??= this.program.draw ? this.program.draw(frame.state) : null;
+    return frame.picture;
   }
 
   // Where an agent's body is drawn, or null.

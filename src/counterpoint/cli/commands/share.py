@@ -12,7 +12,7 @@ from counterpoint.cli.registry import command
 def share(
     run: RunFolder,
     out: str = "",
-    with_: Annotated[tuple[str, ...], arg(name="with", metavar="RUN …", help_behavior_hint="(default: none)")] = (),
+    with_: Annotated[tuple[str, ...], arg(name="with", metavar="OTHER …", help_behavior_hint="(default: none)")] = (),
     at: str = "last",
     seed_index: int = 0,
     env: str = "",
