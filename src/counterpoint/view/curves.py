@@ -1,7 +1,9 @@
 """Learning curves as small SVG pictures inside a page: no style attributes, colours of the films, text in the page's colour."""
 
+import re
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +19,18 @@ POINTS = 120
 """Points of one line at most: a page is small."""
 
 
+def plain(text: Any) -> str:
+    """Returns a text without control characters: escape sequences, and marks that reorder or hide what follows."""
+    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", str(text))
+    return re.sub("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]", "", text)
+
+
 def figures(rows: Rows) -> str:
     """Returns the training return of every team and the evaluated metrics of a run as figures."""
     known = columns(rows)
     teams = [name for name in known if name.startswith("team/")]
     metrics = [name for name in known if name.startswith("eval/") and name.count("/") == 1 and name not in COMMON]
-    parts = [figure(rows, name, title_of(name)) for name in [*teams, *metrics][:MOST]]
+    parts = [figure(rows, name, plain(title_of(name))) for name in [*teams, *metrics][:MOST]]
     parts = [part for part in parts if part]
     return f'<h2>Training</h2><div class="curves">{"".join(parts)}</div>' if parts else ""
 

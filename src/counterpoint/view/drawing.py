@@ -23,6 +23,7 @@ import numpy as np
 
 from counterpoint.core.picture import Circle, Line, Picture, Polygon, Speech
 from counterpoint.core.types import Env
+from counterpoint.view.curves import plain
 
 MOST_CHOICES = 2000
 """A draw with more branches than this is not translated."""
@@ -464,7 +465,7 @@ def javascript(scene: Scene) -> str:
         name, *parts = node
         if name == "const":
             value = parts[0]
-            return text_literal(value) if isinstance(value, str) else json.dumps(value) if value == value else "NaN"
+            return text_literal(plain(value)) if isinstance(value, str) else json.dumps(value) if value == value else "NaN"
         if name == "entry":
             return f"s[{parts[0]}][{parts[1]}]"
         if name == "list":

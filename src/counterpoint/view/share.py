@@ -24,6 +24,7 @@ from counterpoint.runs import Run, open_run
 from counterpoint.runs.files import write_whole
 from counterpoint.training.evaluate import reductions_of
 from counterpoint.view import curves, drawing, program
+from counterpoint.view.curves import plain
 from counterpoint.view.javascript import Program
 from counterpoint.viz.plots import columns
 from counterpoint.viz.render import colour_of
@@ -347,12 +348,6 @@ class Pages(NamedTuple):
 def hashed(text: str) -> str:
     """Returns the content security policy's name of a script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def plain(text: Any) -> str:
-    """Returns a text without control characters: escape sequences, and marks that reorder or hide what follows."""
-    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", str(text))
-    return re.sub("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]", "", text)
 
 
 def results(rows: Sequence[Any]) -> str:
