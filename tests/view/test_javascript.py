@@ -58,7 +58,22 @@ FUNCTIONS = {
     "comparisons": (lambda x, y: [x < y, x <= y, x > y, x >= y, x == y, x != y, jnp.maximum(x, y), jnp.minimum(x, y)], X, Y),
     "logic": (lambda b, x: [~b, b & (x > 0), b | (x > 0), b ^ (x > 0), jnp.where(b, x, -x), b.any(0), b.all(1), b.sum()], B, X),
     "integers": (
-        lambda i, j: [i + j, i - j, i * j, i // j, i % j, lax.div(i, j), lax.rem(i, j), i & j, i | j, i ^ j, ~i, -i, abs(j)],
+        lambda i, j: [
+            i + j,
+            i - j,
+            i * j,
+            i // j,
+            i % j,
+            lax.div(i, j),
+            lax.rem(i, j),
+            j**3,
+            i & j,
+            i | j,
+            i ^ j,
+            ~i,
+            -i,
+            abs(j),
+        ],
         K,
         J,
     ),
@@ -176,7 +191,7 @@ FUNCTIONS = {
     ),
     "empty": (lambda x: [x[:, :0].sum(1), jnp.concatenate([x[:, :0], x], 1), x[:0]], X),
     "one_entry": (lambda x: [x[:1, :1] @ x[:1, :1], x[:1, :1].reshape(1), jnp.stack([x[0, 0]]), x[0, 0][None, None]], X),
-    "threefry": (threefry, KEY),
+    "threefry_keys": (threefry, KEY),
     "own_keys": (drawn, KEY),
 }
 

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,13 +14,14 @@ import pytest
 import counterpoint
 from browser import executable, opened
 from counterpoint.algos.base import find
+from counterpoint.cli.main import main
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.own import as_world
 from counterpoint.policies.policy import Policy
-from counterpoint.view.share import LARGEST, About, build
+from counterpoint.view.share import LARGEST, About, build, compiled
 from tiny import TINY
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="there is no Chromium on this machine")
@@ -264,6 +266,19 @@ def test_hostile_names_run_nothing(tmp_path, browser):
 def test_refusals_are_one_sentence(runs, tmp_path):
     with pytest.raises(UsageError, match=r"must end in \.html"):
         counterpoint.share(runs[0], tmp_path / "team.pdf")
+    external = object.__new__(Policy)
+    external.env = SimpleNamespace(compiled=None, name="pong")
+    with pytest.raises(UsageError, match="pong is stepped by Python"):
+        compiled(external)
     other = counterpoint.train(scenario="simple", exp_name="other", num_episodes=16, save_dir=str(tmp_path), **TINY)
     with pytest.raises(UsageError, match="takes runs of the same world"):
         counterpoint.share(runs[0], tmp_path / "team.html", others=[other])
+
+
+def test_the_command_writes_beside_the_run(runs, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["counterpoint", "share", str(runs[1].path), "--at", "16"])
+    main()
+    written = runs[1].path / "team.html"
+    assert written.stat().st_size < LARGEST
+    assert f"→ {written}" in capsys.readouterr().out
+    assert "after 16 episodes" in written.read_text()

@@ -505,8 +505,7 @@ class Program:
         fills = "FILL" in str(eqn.params["mode"]).upper()
         filler = eqn.params.get("fill_value")
         if filler is None:
-            filler = np.nan if dtype == "float32" else 0 if dtype == "bool" else np.iinfo(dtype).max
-            filler = np.iinfo(dtype).min if dtype.startswith("int") else filler
+            filler = np.nan if dtype == "float32" else lowest(dtype) if dtype.startswith("int") else highest(dtype)
         operand = operand if operand.cost <= CHEAP else self._store(operand)
         indices = indices if indices.cost <= CHEAP else self._store(indices)
         offsets = [d for d in range(len(bounds)) if d not in numbers.collapsed_slice_dims and d not in batching]
@@ -791,6 +790,12 @@ class Program:
     def _do_random_seed(self, eqn: Any, operands: list[Value]) -> list[Value]:
         impl = implementation(eqn.outvars[0].aval)
         return self._random(eqn, operands, impl.seed, impl)
+
+    def _do_iota_2x32_shape(self, eqn: Any, operands: list[Value]) -> list[Value]:
+        """Counts from 0 in two words; no array here has more than 2³² entries."""
+        shape = eqn.params["shape"]
+        low = self._constant(np.arange(math.prod(shape), dtype=np.uint32).reshape(shape))
+        return [self._constant(np.zeros(shape, np.uint32)), low]
 
     def _do_threefry2x32(self, eqn: Any, operands: list[Value]) -> list[Value]:
         operands = [self._store(value) if value.cost > CHEAP else value for value in operands]
@@ -1110,7 +1115,13 @@ def _any_sign(name: str) -> Callable[..., str]:
 
 
 def _round(kind: Kind, a: str) -> str:
-    return f"{'round_even' if 'EVEN' in str(kind.params['rounding_method']).upper() else 'round_away'}({a})"
+    to_even = kind.params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN
+    return f"{'round_even' if to_even else 'round_away'}({a})"
+
+
+def _power(kind: Kind, a: str) -> str:
+    exponent = kind.params["y"]
+    return f"power({a},{exponent})" if kind.is_float else arithmetic(kind.dtype, f"whole_power({a},{exponent})")
 
 
 ELEMENTWISE: dict[str, tuple[Callable[..., str], int]] = {
@@ -1150,7 +1161,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., str], int]] = {
     "copy_p": (lambda kind, a: a, 0),
     "stop_gradient": (lambda kind, a: a, 0),
     "square": (lambda kind, a: f"square({a})" if kind.is_float else multiply(kind.dtype, a, a), 1),
-    "integer_pow": (lambda kind, a: f"power({a},{kind.params['y']})", 2),
+    "integer_pow": (_power, 2),
     "pow": (_call("Math.pow"), 8),
     "sqrt": (_call("Math.sqrt"), 2),
     "rsqrt": (lambda kind, a: f"F(1/Math.sqrt({a}))", 3),

@@ -50,6 +50,12 @@ export function power(x, exponent) {
   return exponent < 0 ? F(1 / result) : result;
 }
 
+export function whole_power(x, exponent) {
+  let result = 1;
+  for (let k = 0; k < exponent; k++) result = Math.imul(result, x);
+  return result;
+}
+
 export function round_even(x) {
   const near = Math.round(x);
   return Math.abs(x % 1) === 0.5 && near % 2 !== 0 ? near - 1 : near;
