@@ -232,58 +232,62 @@ def trace(world: Env, state: Any) -> Scene | None:
 def _explore(run: Callable[..., Any], taken: dict[Any, bool], known: Sequence[Any]) -> Scene:
     """Returns the scene of one path, with every branch that it is the first to meet taken the other way as well."""
     base, met = run(taken)
-    result, seen = base, [*known, *met]
+    window, caption, seen = base.window, base.caption, [*known, *met]
+    slots: list[Slot] = list(enumerate(base.shapes))
     for condition, way in met.items():
-        if condition not in known and condition not in taken:
-            other = _explore(run, {**taken, condition: not way}, seen)
-            result = _join(condition, way, base, other, result)
-    return result
+        if condition in known or condition in taken:
+            continue
+        other = _explore(run, {**taken, condition: not way}, seen)
+        choice = Choice(condition, way)
+        window = choice.fields(base.window, other.window, window)
+        caption = choice.field(base.caption, other.caption, caption)
+        slots = _joined(choice, base.shapes, other.shapes, slots)
+    return Scene(window, caption, tuple(shape for _, shape in slots))
 
 
-def _join(condition: Any, way: bool, base: Scene, other: Scene, result: Scene) -> Scene:
-    """Returns `result` with what differs between base and other made a choice by the condition."""
-    if base == other:
-        return result
+Slot = tuple[int | None, tuple[Any, ...]]
+"""A shape of the scene, and which shape of the base path it is; None if only another path has it."""
 
-    def choose(a: Any, b: Any, now: Any) -> Any:
-        if a == b:
+
+@dataclass(frozen=True)
+class Choice:
+    """A branch: its condition, and which way the base path goes."""
+
+    condition: tuple[Any, ...]
+    way: bool
+
+    def field(self, base: Any, other: Any, now: Any) -> Any:
+        """Returns `now`, or, where the paths differ, a choice between it and the other path's."""
+        if base == other:
             return now
-        return ("choose", condition, now, b) if way else ("choose", condition, b, now)
+        return ("choose", self.condition, now, other) if self.way else ("choose", self.condition, other, now)
 
-    def fields(a: Any, b: Any, now: Any) -> Any:
-        return tuple(choose(x, y, z) for x, y, z in zip(a, b, now, strict=True))
+    def fields(self, base: Any, other: Any, now: Any) -> Any:
+        return tuple(map(self.field, base, other, now))
 
-    shapes = []
-    signatures = [[(shape[1], len(shape)) for shape in scene.shapes] for scene in (base, other, result)]
-    if signatures[0] == signatures[1] == signatures[2]:
-        shapes = [fields(a, b, now) for a, b, now in zip(base.shapes, other.shapes, result.shapes, strict=True)]
-    if not shapes and (base.shapes or other.shapes):
-        shapes = _merged(condition, way, base, other, result)
-    return Scene(
-        fields(base.window, other.window, result.window), choose(base.caption, other.caption, result.caption), tuple(shapes)
-    )
+    def only(self, shape: tuple[Any, ...], on_base: bool) -> tuple[Any, ...]:
+        """Returns a shape that is shown on one of the two paths alone."""
+        condition = self.condition if self.way == on_base else ("not", self.condition)
+        return (("and", condition, shape[0]), *shape[1:])
 
 
-def _merged(condition: Any, way: bool, base: Scene, other: Scene, result: Scene) -> list[Any]:
-    """Returns the shapes of both scenes in painting order; those of one alone are shown only on that branch."""
-    if len(result.shapes) != len(base.shapes):
-        raise Untraceable("more than one branch adds or removes shapes: return the same number of shapes in every state")
-    here = condition if way else ("not", condition)
-    there = ("not", condition) if way else condition
-    kept, shapes, position = set(other.shapes), [], 0
-    order = list(other.shapes)
-    for shape, now in zip(base.shapes, result.shapes, strict=True):
-        if shape in kept:
-            while order[position] != shape:
-                extra = order[position]
-                shapes.append((("and", there, extra[0]), *extra[1:]))
-                position += 1
-            position += 1
-            shapes.append(now)
+def _joined(choice: Choice, base: Sequence[Any], other: Sequence[Any], slots: list[Slot]) -> list[Slot]:
+    """Returns the slots with what differs between two paths made a choice."""
+    if [(shape[1], len(shape)) for shape in base] == [(shape[1], len(shape)) for shape in other]:
+        return [(k, now if k is None else choice.fields(base[k], other[k], now)) for k, now in slots]
+    joined: list[Slot] = []
+    position = 0
+    for k, now in slots:
+        if k is None:
+            joined.append((k, now))
+        elif base[k] in other[position:]:
+            place = list(other).index(base[k], position)
+            joined += [(None, choice.only(shape, on_base=False)) for shape in other[position:place]]
+            joined.append((k, now))
+            position = place + 1
         else:
-            shapes.append((("and", here, now[0]), *now[1:]))
-    shapes += [(("and", there, extra[0]), *extra[1:]) for extra in order[position:]]
-    return shapes
+            joined.append((k, choice.only(now, on_base=True)))
+    return joined + [(None, choice.only(shape, on_base=False)) for shape in other[position:]]
 
 
 def _numbers(session: Session, state: Any) -> Any:
