@@ -44,6 +44,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/quality.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
+	$(BIN)/python docs/make_gallery.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/ready        ## only the environment

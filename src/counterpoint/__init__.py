@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from counterpoint.trainers.team import Memory as Memory
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
+    from counterpoint.view.share import share as share
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,7 @@ _HOMES = {
     "counterpoint.trainers.mappo": ("MappoTrainer",),
     "counterpoint.trainers.team": ("Memory",),
     "counterpoint.training.train": ("resume", "train"),
+    "counterpoint.view.share": ("share",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

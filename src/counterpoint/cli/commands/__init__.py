@@ -13,6 +13,7 @@ play.py        record a film
 benchmark.py   measure a policy
 export.py      export a policy
 verify.py      check the files of a run
+share.py       write a run as one HTML file
 plot.py        draw learning curves
 compare.py     compare groups of runs
 completion.py  print a completion script for a shell

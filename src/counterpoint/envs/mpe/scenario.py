@@ -184,9 +184,9 @@ class Scenario(World):
         bodies = self.bodies
         return (NUM_MOVES,) * bool(bodies.movable[agent]) + (bodies.num_words,) * bool(bodies.talks[agent])
 
-    def goal_landmarks(self, state: State) -> set[int]:
+    def goal_landmarks(self, state: State) -> list[int]:
         """Returns the landmarks that the drawing marks as goals."""
-        return {int(goal) for goal in state.goal}
+        return [int(goal) for goal in state.goal]
 
     def draw(self, state: State) -> Picture:
         names, n = self.spec.agents, self.num_agents
