@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
     from counterpoint.trainers.coma import Memory as Memory
     from counterpoint.trainers.learner import Sizes as Sizes
+    from counterpoint.training.keywords import TrainSettings as TrainSettings
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
 
@@ -58,6 +59,7 @@ _HOMES = {
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
     "counterpoint.trainers.learner": ("Sizes",),
+    "counterpoint.training.keywords": ("TrainSettings",),
     "counterpoint.training.train": ("resume", "train"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

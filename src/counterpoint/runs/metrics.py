@@ -1,12 +1,14 @@
 """The metrics table `metrics.csv`: appended row by row, readable even if a kill tore its last line."""
 
 import csv
+import importlib.util
 import io
 import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,25 @@ def read_rows(path: Path) -> list[dict[str, Cell]]:
     """Returns the rows with numbers as numbers, without lines that are torn or mangled."""
     columns, *rows = map(_cells, _read_lines(path) or [b""])
     return [dict(zip(columns, map(_number, row), strict=True)) for row in rows if len(row) == len(columns)]
+
+
+def columns_of(path: Path) -> Any:
+    """Returns the rows as a pandas DataFrame, or without pandas as a dictionary of arrays: table["episode"] works with both."""
+    names, rows = next(map(_cells, _read_lines(path)), []), read_rows(path)
+    if importlib.util.find_spec("pandas") is not None:
+        import pandas  # pyright: ignore[reportMissingImports] — an extra
+
+        return pandas.DataFrame(rows, columns=names)
+    return {name: _array([row[name] for row in rows]) for name in names}
+
+
+def _array(cells: list[Cell]) -> np.ndarray:
+    """Returns a column as an array, with NaN where a cell is missing among numbers."""
+    if all(isinstance(cell, int) for cell in cells):
+        return np.array(cells, int)
+    if any(isinstance(cell, str) for cell in cells):
+        return np.array(cells, object)
+    return np.array([np.nan if cell is None else cell for cell in cells], float)
 
 
 def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:
