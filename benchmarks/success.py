@@ -28,7 +28,7 @@ def measure(preset: str, seed: int, film: Path | None) -> dict[str, float]:
     """Trains one seed in a folder of its own, from a cold start of this process, and plays fresh episodes."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        run = counterpoint.train(preset=preset, seed=seed, save_dir=folder, plots_dir="")
+        run = counterpoint.train(preset=preset, seed=seed, save_dir=folder, plots_dir="", progress=False)
         seconds = time.perf_counter() - began
         episodes = counterpoint.load(run).evaluate(EPISODES, seed=1_000_000 + seed)
         if film is not None:

@@ -48,9 +48,10 @@ def _plain(text: str) -> str:
 def snippets() -> list[tuple[str, str]]:
     """Returns the Python programs of all pages: each block is one, but the blocks of a tutorial belong together."""
     programs = [(page, body) for page, body in blocks("python") if not page.startswith("docs/tutorials/")]
+    # The page of the notebook is not here: test_notebook.py executes the notebook.
     tutorials: dict[str, str] = {}
     for page, body in blocks("python"):
-        if page.startswith("docs/tutorials/"):
+        if page.startswith("docs/tutorials/") and page != "docs/tutorials/notebook.md":
             tutorials[page] = tutorials.get(page, "") + body
     return programs + list(tutorials.items())
 
@@ -79,7 +80,33 @@ def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int:
 
 @pytest.mark.parametrize(("page", "snippet"), snippets(), ids=lambda value: value if value.endswith(".md") else "")
 def test_snippets_run(page, snippet, tmp_path):
-    if "counterpoint.train(" in snippet:
+    if "counterpoint.grid(" in snippet:  # all algorithms take minutes, see the slow test
+        snippet = with_algorithms(snippet, ["maddpg", "coma"])
+    run_snippet(page, snippet, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_paper_figure_takes_every_algorithm(tmp_path):
+    (snippet,) = (body for page, body in snippets() if page == "docs/tutorials/paper-figure.md")
+    out = run_snippet("docs/tutorials/paper-figure.md", snippet.replace("num_seeds=5", "num_seeds=2"), tmp_path)
+    assert {name for name, entry in entries().items() if "discrete" in entry.actions} <= set(out.split())
+
+
+def with_algorithms(snippet, names):
+    """Returns the tutorial of the paper figure for these algorithms, one world and two seeds."""
+    short = re.sub(r"^algorithms = .*$", f"algorithms = {names}", snippet, flags=re.MULTILINE)
+    short = re.sub(r"^worlds = .*$", 'worlds = "simple"', short, flags=re.MULTILINE)
+    assert short.count("num_seeds=5") == 1
+    return short.replace("num_seeds=5", "num_seeds=2")
+
+
+def run_snippet(page, snippet, tmp_path):
+    """Runs a program of a page, with little training, and returns what it prints."""
+    if "counterpoint.grid(" in snippet:
+        assert snippet.count("num_episodes=25_000") == 1, "the test makes this setting tiny"
+        few = "num_episodes=20, max_episode_len=5, eval_episodes=2, num_units=8, devices=1"
+        snippet = snippet.replace("num_episodes=25_000", few)
+    elif "counterpoint.train(" in snippet:
         assert snippet.count("num_episodes=25_000") == 1, "the test makes this setting tiny"
         snippet = snippet.replace("num_episodes=25_000", TINY)
     if "examples/" in snippet:
@@ -96,6 +123,7 @@ def test_snippets_run(page, snippet, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_there_are_snippets_and_commands():

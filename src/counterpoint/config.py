@@ -6,13 +6,15 @@
 import ast
 import dataclasses
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
 
-from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
+from counterpoint.algos import offpolicy
+from counterpoint.algos.base import Entry, Replay, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
 from counterpoint.core.checks import GREATEST, LARGEST, above, at_least, at_most, flag, shown
 from counterpoint.core.errors import UsageError
@@ -338,6 +340,44 @@ def same_settings(first: str, second: str) -> bool:
     """Returns whether two algorithms have the same settings; an empty name is the default algorithm."""
     usual = Config().algorithm
     return find(first or usual).settings is find(second or usual).settings
+
+
+def external_defaults(spec: Spec, max_steps: int) -> dict[str, Any]:
+    """Returns the settings that an external environment starts from, chosen from its actions and the length of its episodes.
+
+    The authors' settings suit particle worlds that step by the million: few large steps from many samples. A Python environment
+    is slow, so each of its steps is used more often; long episodes need a longer horizon; and where every action is a real
+    number, actors come to rest more precisely on smooth critics.
+    """
+    return {
+        **{"update_every": 10, "updates": 2, "batch_size": 256, "buffer_size": 100_000, "noise_steps": 100_000},
+        **{"lr": 1e-3, "gamma": min(0.99, max(0.9, 1 - 2 / max_steps)), "critic_activation": "silu"},
+    }
+
+
+def fitted(config: Config, env: Environment, given: Collection[str] | None) -> Config:
+    """Returns the settings with those that were not given chosen for an external environment.
+
+    Compiled worlds keep their settings, and so does a configuration whose settings all count as given (None). An algorithm that
+    has defaults of its own keeps those too: only the ones it shares with the authors' off-policy settings change.
+    """
+    entry = config.entry
+    if given is None or config.preset or env.compiled is not None or not isinstance(entry.memory(config.learning), Replay):
+        return config
+    ours, usual = {**vars(training_of(entry)), **vars(entry.settings())}, {**vars(Training()), **vars(offpolicy.Settings())}
+    chosen = {
+        name: value
+        for name, value in external_defaults(env.spec, env.max_steps).items()
+        if name in ours and name not in given and ours[name] == usual.get(name, ours[name])
+    }
+    t = config.training
+    if "update_every" in chosen:  # each copy plays whole steps
+        chosen["update_every"] = -(-chosen["update_every"] // t.num_envs) * t.num_envs
+    if "buffer_size" in chosen:
+        chosen["buffer_size"] = max(chosen["buffer_size"], chosen.get("batch_size", t.batch_size))
+    elif "batch_size" in chosen:
+        chosen["batch_size"] = min(chosen["batch_size"], t.buffer_size)
+    return override(config, **chosen)
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A trained team: maps observations by agent name to actions by agent name."""
 
 import copy
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,19 @@ from counterpoint.core import prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Picture
+from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment
 from counterpoint.policies.random import random_actors, random_algorithm
-from counterpoint.runs import Run, history, open_run
+from counterpoint.runs import Run, display, history, open_run
+from counterpoint.runs.tables import html_table
 from counterpoint.training import recorded, sources
 from counterpoint.training.evaluate import LATE, Episodes, evaluator, pictures, save_film
 from counterpoint.training.program import algorithm_of
 from counterpoint.viz import render
+
+MOST_ROWS = 12
+"""Rows of the table of agents in a notebook, at most."""
 
 
 class Policy:
@@ -38,7 +44,9 @@ class Policy:
     ) -> None:
         self.env, self.algo, self.parameters, self.actors = env, algo, parameters, actors
         self.about: dict[str, Any] = {}
-        """What is known of a policy that was loaded: `episodes` and `step` at which it was saved."""
+        """What is known of a policy that was loaded: `episodes` and `step` at which it was saved, and its `seed_index`."""
+        self.run: Run | None = None
+        """The run that it was loaded from."""
         self._key = prng.key(seed)
         self._calls = 0
         self._greedy = jax.jit(algo.greedy)
@@ -47,6 +55,36 @@ class Policy:
         )
         self._evaluate = evaluator(env, algo, actors)
         self.reset()
+
+    def __repr__(self) -> str:
+        trained = f", trained for {self.about['episodes']} episodes" if "episodes" in self.about else ""
+        return f"Policy({self.env.name}: {', '.join(self.env.spec.agents)}{trained})"
+
+    def _repr_html_(self) -> str:
+        """Returns the policy for a notebook: its agents, the learning curve of its run, and a film.
+
+        The film is that of the run if this is the policy it ended with; otherwise an episode is played, in a compiled world.
+        """
+        spec, episodes = self.env.spec, self.about.get("episodes")
+        sizes = zip(spec.agents, spec.teams, spec.obs_sizes, spec.action_spaces, strict=True)
+        rows = [[agent, team, size, _words(space)] for agent, team, size, space in sizes]
+        if len(rows) > MOST_ROWS:
+            rows = [*rows[: MOST_ROWS - 1], [f"… {len(rows) - MOST_ROWS + 1} more", "", None, ""]]
+        table = html_table(["agent", "team", "observation", "action"], rows)
+        curve = display.image(self.run.curve_path, "learning curve") if self.run else ""
+        if self.run and self.about.get("finished") and self.about["seed_index"] == 0:
+            film = display.image(self.run.gif_path, "film of the trained team")
+        else:
+            film = self._film_html() if self.env.compiled is not None else ""
+        about = [self.env.name, f"trained for {episodes} episodes" if episodes is not None else ""]
+        return display.panel("Policy", about, [part for part in (table, curve, film) if part])
+
+    def _film_html(self) -> str:
+        """Returns a film of one greedy episode, or nothing if the environment cannot draw."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "film.gif"
+            self.save_film(path, episodes=1)
+            return display.image(path, "film of one episode")
 
     def reset(self) -> None:
         """Forgets the episode."""
@@ -156,14 +194,23 @@ def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, tru
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}
     first = Policy(world, algo, None, actors=partial(config.entry.actors, config.learning, world.spec))
+    first.run = run
     policies = []
     for at, (tensors, about) in zip(moments, found, strict=True):
         if {name: tensor.shape[1:] for name, tensor in tensors.items()} != wanted:
             what = "policy.safetensors" if at == "last" else f"the policy at {at}"
             raise UsageError(f"{what} of {run.path} does not fit its config.json: restore both, or train anew.")
         leaves = [jnp.asarray(tensors[name][seed_index]) for name in wanted]
-        policies.append(first.with_parameters(jax.tree.unflatten(jax.tree.structure(shapes), leaves), about))
+        parameters = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+        policies.append(first.with_parameters(parameters, about | {"seed_index": seed_index}))
     return policies
+
+
+def _words(space: Discrete | Box) -> str:
+    """Returns an action space in words."""
+    if isinstance(space, Box):
+        return f"{space.size} real number{'s' * (space.size > 1)}"
+    return " and ".join(f"1 of {count}" for count in space.heads)
 
 
 def random_team(env: Environment) -> Policy:

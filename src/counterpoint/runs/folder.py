@@ -27,7 +27,7 @@ import safetensors
 from counterpoint import __version__
 from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
-from counterpoint.runs import checkpoints, files, metrics, trust
+from counterpoint.runs import checkpoints, display, files, metrics, trust
 from counterpoint.runs.checkpoints import Checkpoint, Segment
 from counterpoint.runs.metrics import Cell
 
@@ -109,6 +109,18 @@ class Run:
     def rows(self) -> list[dict[str, Cell]]:
         """Returns the metrics row by row, numbers as numbers, without lines that are torn or mangled."""
         return metrics.read_rows(self.metrics_path)
+
+    @property
+    def metrics(self) -> Any:
+        """The metrics as a pandas DataFrame, one row per report and seed.
+
+        Without pandas it is a dictionary of NumPy arrays by column, so that `run.metrics["episode"]` works either way.
+        """
+        return metrics.columns_of(self.metrics_path)
+
+    def _repr_html_(self) -> str:
+        """Returns the run for a notebook: its last report, curve and film."""
+        return display.run_html(self)
 
     def truncate_metrics(self, step: int) -> str:
         """Drops the metrics beyond `step`, so that a resumed run writes each row once; returns a sentence about damage."""

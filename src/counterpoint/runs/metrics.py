@@ -6,6 +6,7 @@ Lines after the last record are accepted: a kill may come between a line and its
 """
 
 import csv
+import importlib.util
 import io
 import os
 import warnings
@@ -13,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,6 +97,26 @@ def read_rows(path: Path) -> list[dict[str, Cell]]:
     """Returns the rows with numbers as numbers, without lines that are torn or damaged; warns of damage."""
     columns, rows = read_cells(path)
     return [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
+
+
+def columns_of(path: Path) -> Any:
+    """Returns the rows as a pandas DataFrame, or without pandas as a dictionary of arrays: table["episode"] works with both."""
+    names, cells = read_cells(path)
+    rows = [dict(zip(names, map(_number, row), strict=True)) for row in cells]
+    if importlib.util.find_spec("pandas") is not None:
+        import pandas  # pyright: ignore[reportMissingImports] — an extra
+
+        return pandas.DataFrame(rows, columns=names)
+    return {name: _array([row[name] for row in rows]) for name in names}
+
+
+def _array(cells: list[Cell]) -> np.ndarray:
+    """Returns a column as an array, with NaN where a cell is missing among numbers."""
+    if all(isinstance(cell, int) for cell in cells):
+        return np.array(cells, int)
+    if any(isinstance(cell, str) for cell in cells):
+        return np.array(cells, object)
+    return np.array([np.nan if cell is None else cell for cell in cells], float)
 
 
 def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,9 +52,13 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     return min(wanted, present)
 
 
-def prepare(config: Config) -> Prepared:
-    """Opens the environment, checks the settings against it, decides what they leave open and builds the program."""
+def prepare(config: Config, given: Collection[str] | None = None) -> Prepared:
+    """Opens the environment, checks the settings against it, decides what they leave open and builds the program.
+
+    `given` names the settings that the user chose: others may be fitted to the environment. None stands for all.
+    """
     env = config.world.build()
+    config = configs.fitted(config, env, given)
     config.check(env)
     config = _resolve(config, env)
     program = build(config, env)

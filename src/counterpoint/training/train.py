@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +32,11 @@ from counterpoint.training import checkpoint, recorded, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
+from counterpoint.training.keywords import ResumeSettings, TrainSettings
 from counterpoint.training.learners import require_ray
 from counterpoint.training.loop import Engine, Loop, Program, compiled_pieces
 from counterpoint.training.program import Prepared, prepare
-from counterpoint.training.progress import Progress, require_sinks, sinks
+from counterpoint.training.progress import Progress, require_sinks, shown, sinks
 from counterpoint.viz import plots
 
 CALL_SECONDS = 0.5
@@ -77,20 +78,25 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
-    """Trains a new run to its end; settings are named as on the command line: train(scenario="simple")."""
+def train(config: Config | None = None, progress: Progress | bool | None = None, **settings: Unpack[TrainSettings]) -> Run:
+    """Trains a new run to its end; settings are named as on the command line: train(scenario="simple").
+
+    Progress is shown as a bar on a terminal, as one updating line in a notebook, and as lines elsewhere; progress=False shows
+    nothing. Settings that depend on an external environment are chosen for it, unless they are given or `config` is.
+    """
     refuse_nested("counterpoint.train")
+    given = None if config is not None or settings.get("preset") else {name.replace("-", "_") for name in settings}
     if settings.get("env") and settings.get("scenario"):
         raise UsageError(f"env and scenario={settings['scenario']!r} exclude each other: choose one of them.")
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
-    prepared = prepare(sources.absolute(config))
+    prepared = prepare(sources.absolute(config), given)
     config = prepared.config
     require_sinks(config)
     require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
-    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), progress or Progress()
+    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), shown(progress)
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
         recorded.record(run, prepared.program.env)
@@ -102,11 +108,11 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
 
 def resume(
     run: str | Path | Run,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     num_episodes: int = 0,
     env: str = "",
     trust: bool = False,
-    **changes: Any,
+    **changes: Unpack[ResumeSettings],
 ) -> Run:
     """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all.
 
@@ -115,7 +121,7 @@ def resume(
     on this machine needs `trust`, or the environment again.
     """
     refuse_nested("counterpoint.resume")
-    run, progress = run if isinstance(run, Run) else runs.open_run(run), progress or Progress()
+    run, progress = run if isinstance(run, Run) else runs.open_run(run), shown(progress)
     old = sources.settings_of(run, env, trust)
     planned = old.training.num_episodes
     config = _changed(old, {"num_episodes": num_episodes or planned, **changes})

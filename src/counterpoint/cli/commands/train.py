@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def train(words: list[str]) -> None:
     """Train a team of agents, or a grid of runs if options name several values: --algorithm maddpg,coma."""
     if axes := grids.axes_of(words):
-        run_job(grids.job(words, axes, parse_settings))
+        run_job(grids.job(words, axes, parse_settings, _given(words)))
         return
     config = parse_settings(words)
     given = _given(words)
@@ -43,7 +43,14 @@ def train(words: list[str]) -> None:
 
         benchmark((saved,), evaluation.benchmark_iters, evaluation.benchmark_dir, trust=evaluation.trust)
     else:
-        run_job(lambda training, console: training.train(config, console))
+        run_job(lambda training, console: training.train(progress=console, **chosen(config, given)))
+
+
+def chosen(config: "Config", given: set[str]) -> dict[str, Any]:
+    """Returns the settings that the user named, as keywords of `counterpoint.train`, which completes them."""
+    from counterpoint import config as configs
+
+    return {name: value for name, value in configs.flat(config).items() if name in given}
 
 
 def parse_settings(words: list[str]) -> "Config":
