@@ -13,8 +13,10 @@ class TrainSettings(TypedDict, total=False):
     preset: str
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
     algorithm: str | Entry
-    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), coma (one counterfactual critic),
-    or your own as my_algorithm.py:entry. Each family has its own defaults and options."""
+    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed
+    actors), masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy
+    optimisation with critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has
+    its own defaults and options."""
     good_policy: str
     """Algorithm of the good team."""
     adv_policy: str
@@ -127,6 +129,9 @@ class TrainSettings(TypedDict, total=False):
     """Exponent of the TD error in the sampling probability, if prioritised (0: uniform)."""
     priority_beta: float
     """How much importance weights correct for prioritised sampling (1: fully)."""
+    n_step: int
+    """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode
+    ends."""
     model: str
     """Network of your own for actors and critics, as my_model.py:model."""
     logit_cost: float
@@ -145,12 +150,52 @@ class TrainSettings(TypedDict, total=False):
     """Final standard deviation of the exploration noise."""
     noise_steps: int
     """Environment steps over which the noise decays linearly."""
+    gae_lambda: float
+    """λ of the advantages (0: one reward and the next value; 1: all rewards of the rollout)."""
+    epochs: int
+    """Passes over each rollout."""
+    minibatches: int
+    """Parts into which each pass divides the rollout; every part is one gradient step."""
+    clip_ratio: float
+    """ε of the clipped policy loss: how far the probability of an action may move per rollout and still gain."""
+    clip_value: float
+    """ε of the clipped value loss, in units of the normalised value (0: no clipping)."""
+    huber: float
+    """Error at which the value loss changes from quadratic to linear (0: always quadratic)."""
+    value_norm: Literal["popart", "running", "none"]
+    """Normalise the critics' targets by their running moments, with the last layer rescaled (popart) or not
+    (running)."""
+    value_decay: float
+    """Share of the running moments that remains after each rollout."""
+    policy_gain: float
+    """Gain of the orthogonal initial weights of the actors' last layers."""
+    std_start: float
+    """Initial standard deviation of continuous actions, whose range is −1 to 1; it is learnt from there."""
+    alpha: float
+    """Initial temperature: how much an agent's entropy counts beside its rewards."""
+    tune_alpha: bool
+    """Tune each agent's temperature so that its entropy approaches the target."""
+    alpha_lr: float
+    """Adam step size of the temperatures (0: the same as --lr)."""
+    discrete_entropy: float
+    """Target entropy of a discrete agent, as a fraction of the entropy of uniform choice among its legal actions."""
+    continuous_entropy: float
+    """Target entropy of a continuous agent per number of its action (of actions in [−1, 1])."""
+    policy_delay: int
+    """Critic updates per update of actors and targets."""
+    target_noise: float
+    """Standard deviation of the noise on continuous target actions (of actions in [−1, 1])."""
+    target_noise_clip: float
+    """Largest size of that noise."""
     exp_name: str
     """Name of the run's folder (empty: environment, algorithm and seed)."""
     save_dir: str
     """Folder that holds the runs."""
     save_rate: int
     """Episodes between checkpoints."""
+    trust: bool
+    """With the three options above: execute the code that the run names even though you did not make it on this
+    machine."""
     plots_dir: str
     """Folder for a copy of the learning curve (empty: none)."""
     report_every: int
@@ -206,8 +251,10 @@ class GridSettings(TypedDict, total=False):
     preset: str | Sequence[str]
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
     algorithm: str | Entry | Sequence[str | Entry]
-    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), coma (one counterfactual critic),
-    or your own as my_algorithm.py:entry. Each family has its own defaults and options."""
+    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed
+    actors), masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy
+    optimisation with critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has
+    its own defaults and options."""
     good_policy: str | Sequence[str]
     """Algorithm of the good team."""
     adv_policy: str | Sequence[str]
@@ -320,6 +367,9 @@ class GridSettings(TypedDict, total=False):
     """Exponent of the TD error in the sampling probability, if prioritised (0: uniform)."""
     priority_beta: float | Sequence[float]
     """How much importance weights correct for prioritised sampling (1: fully)."""
+    n_step: int | Sequence[int]
+    """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode
+    ends."""
     model: str | Sequence[str]
     """Network of your own for actors and critics, as my_model.py:model."""
     logit_cost: float | Sequence[float]
@@ -338,12 +388,52 @@ class GridSettings(TypedDict, total=False):
     """Final standard deviation of the exploration noise."""
     noise_steps: int | Sequence[int]
     """Environment steps over which the noise decays linearly."""
+    gae_lambda: float | Sequence[float]
+    """λ of the advantages (0: one reward and the next value; 1: all rewards of the rollout)."""
+    epochs: int | Sequence[int]
+    """Passes over each rollout."""
+    minibatches: int | Sequence[int]
+    """Parts into which each pass divides the rollout; every part is one gradient step."""
+    clip_ratio: float | Sequence[float]
+    """ε of the clipped policy loss: how far the probability of an action may move per rollout and still gain."""
+    clip_value: float | Sequence[float]
+    """ε of the clipped value loss, in units of the normalised value (0: no clipping)."""
+    huber: float | Sequence[float]
+    """Error at which the value loss changes from quadratic to linear (0: always quadratic)."""
+    value_norm: Literal["popart", "running", "none"] | Sequence[Literal["popart", "running", "none"]]
+    """Normalise the critics' targets by their running moments, with the last layer rescaled (popart) or not
+    (running)."""
+    value_decay: float | Sequence[float]
+    """Share of the running moments that remains after each rollout."""
+    policy_gain: float | Sequence[float]
+    """Gain of the orthogonal initial weights of the actors' last layers."""
+    std_start: float | Sequence[float]
+    """Initial standard deviation of continuous actions, whose range is −1 to 1; it is learnt from there."""
+    alpha: float | Sequence[float]
+    """Initial temperature: how much an agent's entropy counts beside its rewards."""
+    tune_alpha: bool | Sequence[bool]
+    """Tune each agent's temperature so that its entropy approaches the target."""
+    alpha_lr: float | Sequence[float]
+    """Adam step size of the temperatures (0: the same as --lr)."""
+    discrete_entropy: float | Sequence[float]
+    """Target entropy of a discrete agent, as a fraction of the entropy of uniform choice among its legal actions."""
+    continuous_entropy: float | Sequence[float]
+    """Target entropy of a continuous agent per number of its action (of actions in [−1, 1])."""
+    policy_delay: int | Sequence[int]
+    """Critic updates per update of actors and targets."""
+    target_noise: float | Sequence[float]
+    """Standard deviation of the noise on continuous target actions (of actions in [−1, 1])."""
+    target_noise_clip: float | Sequence[float]
+    """Largest size of that noise."""
     exp_name: str
     """Name of the run's folder (empty: environment, algorithm and seed)."""
     save_dir: str
     """Folder that holds the runs."""
     save_rate: int | Sequence[int]
     """Episodes between checkpoints."""
+    trust: bool | Sequence[bool]
+    """With the three options above: execute the code that the run names even though you did not make it on this
+    machine."""
     plots_dir: str
     """Folder for a copy of the learning curve (empty: none)."""
     report_every: int | Sequence[int]
