@@ -490,7 +490,7 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
         if not isinstance(value, allowed) or (isinstance(value, bool) and origin is not bool):
             what = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}[origin]
             raise UsageError(f"{name} must be {what}, not {shown(repr(value))}.")
-        if origin is str and "\0" in value:
+        if isinstance(value, str) and "\0" in value:
             raise UsageError(f"{name} must not hold a zero character, and {shown(repr(value))} does: correct it.")
         if origin is float and isinstance(value, int) and abs(value) > GREATEST:
             raise UsageError(f"{name} must be a number up to {GREATEST:g}, not {shown(value, 30)}.")

@@ -230,7 +230,7 @@ def run_columns(
         after = gru_from_first(cell, hidden, gates)
         return jnp.where(done[:, None], 0.0, after), after
 
-    _, after = jax.lax.scan(proceed, start, (_gates(network, x), done))
+    _, after = jax.lax.scan(proceed, start, (_gates(network, x), done))  # pyright: ignore[reportArgumentType]
     return mlp(network.head, after.swapaxes(-1, -2), units=COLUMNS), after
 
 

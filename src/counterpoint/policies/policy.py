@@ -178,17 +178,16 @@ def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, tru
     """Returns the policies of these moments of a run; the environment is opened once for all, or not at all if `closed`."""
     described = recorded.read(run) if closed and not env else None
     config = sources.settings_of(run, env, trust, given=("env",) if described else ())
-    closed = described is not None and bool(config.world.env)  # worlds of ours are data, and know more
-    config = config if closed else sources.located(config, run, env)
+    if not config.world.env:
+        described = None  # worlds of ours are data, and know more
+    config = config if described else sources.located(config, run, env)
     if not 0 <= seed_index < config.training.num_seeds:
         raise UsageError(
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     found = [history.load_at(run, at, seed_index) for at in moments]
-    if closed:
-        world = described
-    else:
-        world = config.world.build()
+    world: Environment = described or config.world.build()
+    if world is not described:
         config.check(world)
     algo = algorithm_of(config, world)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))

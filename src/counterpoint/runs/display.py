@@ -47,7 +47,7 @@ def run_html(run: "Run") -> str:
     """Returns a run as HTML: what it is, its last report, its learning curve and its film, as far as they exist."""
     config, rows = run.config, run.rows()
     training, world = config.get("training", {}), config.get("world", {})
-    episodes, planned = max((row["episode"] for row in rows), default=0), training.get("num_episodes", 0)
+    episodes, planned = max((int(row["episode"] or 0) for row in rows), default=0), training.get("num_episodes", 0)
     about = [world.get("env") or world.get("scenario", ""), config.get("algorithm", ""), f"{episodes} of {planned} episodes"]
     if training.get("num_seeds", 1) > 1:
         about.append(f"{training['num_seeds']} seeds")

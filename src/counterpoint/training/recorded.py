@@ -69,11 +69,11 @@ def read(run: Run) -> Recorded | None:
     try:
         spaces = tuple(map(_space, facts["action_spaces"]))
         sizes = tuple(_whole(size, 0) for size in facts["obs_sizes"])
-        names = [tuple(map(str, facts[name])) for name in ("agents", "roles", "teams")]
+        agents, roles, teams = (tuple(map(str, facts[name])) for name in ("agents", "roles", "teams"))
         if len(sizes) * max((*sizes, *(space.size for space in spaces))) > LARGEST:
             raise ValueError(f"more than {LARGEST} numbers per step")
         tables = tuple(tuple(tuple(int(k) for k in head) for head in agent) for agent in facts["integers"])
-        spec = Spec(*names, sizes, spaces)
+        spec = Spec(agents, roles, teams, sizes, spaces)
         joined = tuple(map(bool, facts["joined"]))
         if len(tables) != spec.num_agents or len(joined) != spec.num_agents:
             raise ValueError("a list has not one entry per agent")

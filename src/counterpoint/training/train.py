@@ -87,7 +87,7 @@ def train(config: Config | None = None, progress: Progress | bool | None = None,
     refuse_nested("counterpoint.train")
     given = None if config is not None or settings.get("preset") else {name.replace("-", "_") for name in settings}
     if settings.get("env") and settings.get("scenario"):
-        raise UsageError(f"env and scenario={settings['scenario']!r} exclude each other: choose one of them.")
+        raise UsageError(f"env and scenario={settings.get('scenario')!r} exclude each other: choose one of them.")
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})

@@ -295,7 +295,7 @@ def _numbers(session: Session, state: Any) -> Any:
     leaves, structure = jax.tree.flatten(state)
 
     def array(k: int, leaf: Any) -> Any:
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return leaf
         leaf = np.asarray(leaf)
         kind = {"f": "float", "b": "bool"}.get(leaf.dtype.kind, "int")
@@ -441,7 +441,7 @@ def check(scene: Scene, world: Env, states: Sequence[Any]) -> None:
 
 
 def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain_fields(shape: Any) -> tuple[Any, ...]:

@@ -188,7 +188,7 @@ class Program:
             known[var] = self._store(value) if uses[var] > 1 and value.cost > CHEAP else value
 
         def read(var: Any) -> Value:
-            return self._constant(np.asarray(var.val, var.aval.dtype)) if isinstance(var, Literal) else known[var]
+            return self._constant(np.asarray(var.val, var.aval.dtype)) if isinstance(var, Literal) else known[var]  # pyright: ignore[reportAttributeAccessIssue]
 
         for eqn in jaxpr.eqns:
             operands = [read(var) for var in eqn.invars]
@@ -973,7 +973,7 @@ def array_type(dtype: str) -> str:
 
 
 def is_key(aval: Any) -> bool:
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
 def implementation(aval: Any) -> Any:

@@ -71,7 +71,7 @@ def physical_leaves(tree: Any) -> list[Any]:
     """Returns the leaves of a tree with random keys as their data."""
 
     def data(leaf: Any) -> Any:
-        return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        return jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
     return [data(leaf) for leaf in jax.tree.leaves(tree)]
 

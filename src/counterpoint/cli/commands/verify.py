@@ -15,9 +15,9 @@ def verify(run: RunFolder) -> None:
     Args:
         run: The run's folder, or its name in ./runs.
     """
-    from counterpoint.cli.tables import print_table
     from counterpoint.core.errors import UsageError
     from counterpoint.runs import folder, integrity
+    from counterpoint.runs.tables import print_table
 
     try:
         path = folder.open_run(run).path
