@@ -6,10 +6,10 @@ import pytest
 
 from counterpoint import config as configs
 from counterpoint import presets
-from counterpoint.algos.base import find
-from counterpoint.cli.commands.train import _given, chosen, parse_settings
+from counterpoint.cli import main as cli
 from counterpoint.config import Config, external_defaults, fitted, override
 from counterpoint.studies import grid as study
+from counterpoint.training import train as experiment
 
 CARTPOLE = override(Config(), env="CartPole-v1")
 ENV = CARTPOLE.world.build()
@@ -57,12 +57,17 @@ def test_a_compiled_world_a_preset_and_a_whole_configuration_keep_theirs() -> No
 def test_an_on_policy_algorithm_keeps_its_own() -> None:
     coma = override(CARTPOLE, algorithm="coma")
     assert fitted(coma, ENV, {"env", "algorithm"}) == coma
-    assert find("coma").name == "coma"
 
 
 @pytest.mark.parametrize("words", [["--env", "CartPole-v1", "--lr", "0.01"], ["--env=CartPole-v1", "--lr=0.01"]])
-def test_the_command_line_passes_on_what_was_given(words: list[str]) -> None:
-    assert chosen(parse_settings(words), _given(words)) == {"env": "CartPole-v1", "lr": 0.01}
+def test_the_command_line_says_what_was_given(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(experiment, "train", lambda config, console, given: seen.append(fitted(config, ENV, given)))
+    monkeypatch.setattr("sys.argv", ["counterpoint", "train", *words])
+    cli.main()
+    (config,) = seen
+    assert config.learning.lr == 0.01
+    assert config.training.batch_size == external_defaults(ENV.spec, ENV.max_steps)["batch_size"]
 
 
 def test_the_cells_of_a_grid_are_fitted_too() -> None:

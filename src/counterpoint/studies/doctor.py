@@ -126,7 +126,7 @@ def training_rate(episodes: int = 600) -> float:
     """Returns environment steps per second of training simple_spread with the authors' settings, without compiling."""
     import counterpoint
 
-    settings: dict[str, Any] = {"scenario": "simple_spread", "warmup": 2500, "plots_dir": "", "eval_episodes": 0, "progress": False}
+    settings: dict[str, Any] = {"scenario": "simple_spread", "warmup": 2500, "plots_dir": "", "eval_episodes": 0}
     with tempfile.TemporaryDirectory() as folder:
         run = counterpoint.train(
             **settings, num_episodes=episodes, report_every=100, save_rate=episodes, save_dir=folder, progress=False

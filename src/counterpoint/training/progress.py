@@ -94,7 +94,7 @@ class Console(Progress):
             self._bar.update(self._bar.task_ids[0], completed=episodes, description=text)
         elif time.monotonic() - self._last_line >= self.LINE_EVERY or episodes >= self._total:
             self._last_line = time.monotonic()
-            self.say(f"{100 * min(episodes / self._total, 1):3.0f}%  {text}{left}")
+            self.say(f"{100 * min(episodes / max(self._total, 1), 1):3.0f}%  {text}{left}")
 
     def report(self, row: Row) -> None:
         self._teams = {name.removeprefix("team/"): value for name, value in row.items() if name.startswith("team/")}
@@ -126,7 +126,7 @@ class Notebook(Console):
         self._line = display({"text/plain": f"{sentence}  compiling …"}, raw=True, display_id=True)
 
     def _show(self, episodes: int, text: str, left: str) -> None:
-        self._line.update({"text/plain": f"{100 * min(episodes / self._total, 1):3.0f}%  {text}{left}"}, raw=True)
+        self._line.update({"text/plain": f"{100 * min(episodes / max(self._total, 1), 1):3.0f}%  {text}{left}"}, raw=True)
 
     def finish(self, run: Run) -> None:
         self._line.update({"text/plain": f"{self._title}  in {time.monotonic() - self._began:.0f} s"}, raw=True)

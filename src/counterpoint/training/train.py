@@ -9,7 +9,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -78,14 +78,21 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def train(config: Config | None = None, progress: Progress | bool | None = None, **settings: Unpack[TrainSettings]) -> Run:
+def train(
+    config: Config | None = None,
+    progress: Progress | bool | None = None,
+    given: Collection[str] | None = None,
+    **settings: Unpack[TrainSettings],
+) -> Run:
     """Trains a new run to its end; settings are named as on the command line: train(scenario="simple").
 
     Progress is shown as a bar on a terminal, as one updating line in a notebook, and as lines elsewhere; progress=False shows
-    nothing. Settings that depend on an external environment are chosen for it, unless they are given or `config` is.
+    nothing. Settings that are left out are chosen for an external environment. A whole `config` is taken as it is, unless
+    `given` names which of its settings were chosen on purpose.
     """
     refuse_nested("counterpoint.train")
-    given = None if config is not None or settings.get("preset") else {name.replace("-", "_") for name in settings}
+    if config is None:
+        given = {name.replace("-", "_") for name in settings}
     if settings.get("env") and settings.get("scenario"):
         raise UsageError(f"env and scenario={settings.get('scenario')!r} exclude each other: choose one of them.")
     if config is None or settings.get("preset"):

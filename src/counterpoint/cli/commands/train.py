@@ -43,14 +43,8 @@ def train(words: list[str]) -> None:
 
         benchmark((saved,), evaluation.benchmark_iters, evaluation.benchmark_dir, trust=evaluation.trust)
     else:
-        run_job(lambda training, console: training.train(progress=console, **chosen(config, given)))
-
-
-def chosen(config: "Config", given: set[str]) -> dict[str, Any]:
-    """Returns the settings that the user named, as keywords of `counterpoint.train`, which completes them."""
-    from counterpoint import config as configs
-
-    return {name: value for name, value in configs.flat(config).items() if name in given}
+        named = {"given": given} if config.world.env else {}  # an external environment may change the other settings
+        run_job(lambda training, console: training.train(config, console, **named))
 
 
 def parse_settings(words: list[str]) -> "Config":
