@@ -10,7 +10,7 @@ train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" in
 	$(BIN)/counterpoint train $(ARGS)
 
 test: $(VENV)/ready         ## the fast tests; they compile much and run little, so the compiler need not try hard
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/ready        ## format, lint, types, import layers
 	$(BIN)/ruff format --check .

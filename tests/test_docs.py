@@ -4,7 +4,6 @@ import ast
 import functools
 import importlib
 import inspect
-import os
 import re
 import shlex
 import shutil
@@ -116,7 +115,6 @@ def run_snippet(page, snippet, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", snippet],
         cwd=tmp_path,
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=300,

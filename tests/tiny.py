@@ -8,7 +8,7 @@ from typing import Any
 
 SESSION = Path(os.environ.get("COUNTERPOINT_TESTS") or tempfile.mkdtemp(prefix="counterpoint-tests-"))
 HOME = SESSION / os.environ.get("PYTEST_XDIST_WORKER", "alone")
-os.environ["XDG_CACHE_HOME"] = str(SESSION / "cache")
+os.environ.setdefault("XDG_CACHE_HOME", str(SESSION / "cache"))
 
 import jax  # noqa: E402 — the cache comes first
 

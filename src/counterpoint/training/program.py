@@ -16,6 +16,7 @@ from counterpoint.algos.base import Algorithm, Replay
 from counterpoint.coded.controller import DECODE_ERROR, require_distributable
 from counterpoint.config import Config
 from counterpoint.core import prng
+from counterpoint.core.compilation import keep_programs
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
@@ -39,8 +40,7 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     if external:
         os.environ.setdefault("NPROC", "1")
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    keep_programs(str(cache))
     wanted = num_devices or min(2, os.cpu_count() or 1)
     with suppress(RuntimeError):  # the caller has used JAX before: take what is there
         jax.config.update("jax_num_cpu_devices", wanted)
