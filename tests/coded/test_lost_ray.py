@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from counterpoint.coded import ray_transport
+from counterpoint.coded.learner import InjectedFault, TaskRequest, UpdateInputs
+from counterpoint.coded.rounds import Task
 from counterpoint.coded.transport import LearnerLost, ResultUnavailable
 from counterpoint.core import marked
 from processes import assert_same_run, finish, spawn, wait_for
@@ -35,8 +37,9 @@ def test_a_transport_without_ray_asks_it_for_nothing(monkeypatch: pytest.MonkeyP
     transport._vital, transport.lost, transport._doomed = {"raylet": Dead()}, "", set()
     transport._actors, transport._waiting = {0: None, 1: None}, {None: None}  # pyright: ignore[reportAttributeAccessIssue]
     transport._shutdown = lambda: ended.append("closed")
-    assert transport.publish(None) is None  # pyright: ignore[reportArgumentType]
-    transport.send(0, None, None)  # pyright: ignore[reportArgumentType]
+    inputs: Any = UpdateInputs(None, None, None, None)  # pyright: ignore[reportArgumentType]
+    assert transport.publish(inputs) is None
+    transport.send(0, None, TaskRequest(0, Task((0,)), InjectedFault()))
     transport.stop(0, 0)
     transport.kill(1)
     assert transport.poll(1.0) == [LearnerLost(n, "the process raylet of Ray died") for n in (0, 1)]

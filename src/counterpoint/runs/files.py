@@ -102,9 +102,12 @@ def sealed(facts: Mapping[str, Any]) -> dict[str, Any]:
 def is_intact(facts: Mapping[str, Any]) -> bool:
     """Returns whether facts are those that were sealed; older files have no seal, and none under another name."""
     plain = {name: value for name, value in facts.items() if name != SEAL}
-    if SEAL in facts:
-        return facts[SEAL] == _digest(plain)
-    return not any(isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) for value in plain.values())
+    return facts[SEAL] == _digest(plain) if SEAL in facts else not has_stray_seal(plain)
+
+
+def has_stray_seal(facts: Mapping[str, Any]) -> bool:
+    """Returns whether something that looks like a seal has another name: then it is the name that is damaged."""
+    return any(isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) for value in facts.values())
 
 
 def _digest(facts: Mapping[str, Any]) -> str:
@@ -120,13 +123,13 @@ def digest_of_file(path: Path) -> str:
 
 def pack_policy(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> bytes:
     """Returns the bytes of a safetensors file whose header describes the tensors and holds the checksum of everything."""
-    text = compact_json(about)
-    return pack_tensors(tensors, {"about": text, SEAL: policy_digest(tensors, text)})
+    # One entry only: safetensors writes several in random order, and the same policy must be the same file.
+    return pack_tensors(tensors, {"about": compact_json({**about, SEAL: policy_digest(tensors, about)})})
 
 
-def policy_digest(tensors: Mapping[str, np.ndarray], about: str) -> str:
+def policy_digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
     """Returns the checksum of a policy: names, types, shapes and numbers of its tensors, and their description."""
-    digest = hashlib.sha256(about.encode())
+    digest = hashlib.sha256(_digest(about).encode())
     for name in sorted(tensors):
         tensor = np.asarray(tensors[name], order="C")
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())

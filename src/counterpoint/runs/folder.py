@@ -237,12 +237,13 @@ def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         # The header says how large each tensor is, and safetensors refuses one that differs from the file's own size.
         with safetensors.safe_open(path, "np") as file:
             facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if facts.keys() - {"about", files.SEAL}:
-            raise ValueError(f"its header has an unknown entry {shown(min(facts.keys() - {'about', files.SEAL}))}")
+        if facts.keys() != {"about"}:
+            raise ValueError(f"its header has the entries {shown(', '.join(sorted(facts)))} instead of a description")
         about = json.loads(facts["about"])
         if not isinstance(about, dict):
             raise ValueError("it has no description")
-        if files.SEAL in facts and facts[files.SEAL] != files.policy_digest(tensors, facts["about"]):
+        seal = about.pop(files.SEAL, None)
+        if (seal is None and files.has_stray_seal(about)) or seal not in (None, files.policy_digest(tensors, about)):
             raise ValueError("its content does not match its checksum")
         return tensors, about
     except FileNotFoundError:
