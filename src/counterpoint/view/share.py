@@ -131,7 +131,7 @@ def build(team: Policy, moments: Sequence[Policy], rivals: Sequence[tuple[str, P
     final = packed(team, label_of(team), "t0")
     swaps = [{**packed(rival, plain(name), f"t{k + 1}"), "other": True} for k, (name, rival) in enumerate(rivals)]
     empty = pages.text([final, *swaps], [0])
-    earlier = [untrained(team), *(moment for moment in moments if moment.about != team.about)]
+    earlier = [untrained(team), *(moment for moment in moments if label_of(moment) != label_of(team))]
     small = [packed(moment, label_of(moment), "t0", 16) for moment in earlier]
     room = (LARGEST - len(empty.encode()) - 4096) // max((len(json.dumps(policy)) for policy in small), default=1)
     kept = spread(small, max(room, 0))
