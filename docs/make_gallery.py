@@ -22,6 +22,7 @@ from counterpoint.envs import WORLDS
 from counterpoint.runs import history, open_run
 from counterpoint.runs.files import compact_json, pack_tensors
 from counterpoint.runs.folder import Run, read_policy
+from counterpoint.view.share import without_folder
 
 HERE = Path(__file__).parent
 PAGES, POLICIES = HERE / "gallery", HERE / "gallery" / "policies"
@@ -73,6 +74,10 @@ def keep(run: Run, world: str) -> None:
     (target / "policies").mkdir(parents=True)
     config = json.loads((run.path / "config.json").read_text())
     config["training"]["num_seeds"] = 1
+    config = {
+        name: {key: without_folder(value) for key, value in part.items()} if isinstance(part, dict) else without_folder(part)
+        for name, part in config.items()
+    }
     (target / "config.json").write_text(json.dumps(config, indent=1))
     rows = [row for row in run.rows() if row.get("seed") == run.rows()[0].get("seed")]
     rows = [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).round().astype(int))]

@@ -77,7 +77,10 @@ FUNCTIONS = {
         K,
         J,
     ),
-    "shifts": (lambda w: [w << 3, w >> 5, w * 2654435761, w + 7, w ^ 99, lax.population_count(w), lax.clz(w), w << w % 40], W),
+    "shifts": (
+        lambda w: [w << 3, w >> 5, w * np.uint32(2654435761), w + 7, w ^ 99, lax.population_count(w), lax.clz(w), w << w % 40],
+        W,
+    ),
     "conversions": (
         lambda x, i, b: [x.astype(int), i.astype(jnp.float32), b * 1.0, x.astype(bool), b.astype(int), i.astype(jnp.uint32)],
         X,

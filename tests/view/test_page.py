@@ -149,7 +149,7 @@ def page(shared, browser):
     return page
 
 
-def test_a_page_is_small_and_complete(shared):
+def test_a_page_is_small_and_complete(shared, runs):
     text = shared.path.read_text()
     assert shared.size == len(text.encode()) < LARGEST
     assert shared.moments > 2
@@ -157,6 +157,7 @@ def test_a_page_is_small_and_complete(shared):
     assert not re.search(r"(src|href)\s*=", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
     assert "default-src 'none'" in text
     assert "unsafe" not in text
+    assert str(runs[0].path.parent) not in text  # where it was trained is nobody's business
 
 
 def test_play_pause_step_and_scrub(page):

@@ -397,7 +397,9 @@ def _text(session: Session, text: Any) -> tuple[Any, ...]:
             parts.append(("format", node, spec, kind))
         elif part:
             parts.append(("const", part))
-    return parts[0] if len(parts) == 1 and parts[0][0] == "const" else ("text", *parts)
+    if len(parts) == 1 and parts[0][0] == "const":
+        return parts[0]
+    return ("text", *parts) if parts else ("const", "")
 
 
 # --- Nodes become values (to check them) and JavaScript.

@@ -480,7 +480,7 @@ class Page {
 
 function number(value) {
   if (!Number.isFinite(value)) return String(value);
-  return Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
+  return Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : Math.abs(value) >= 0.1 || value === 0 ? value.toFixed(2) : value.toFixed(3);
 }
 
 function inside([x, y], corners) {

@@ -131,7 +131,7 @@ def build(team: Policy, moments: Sequence[Policy], rivals: Sequence[tuple[str, P
     final = packed(team, label_of(team), "t0")
     swaps = [{**packed(rival, plain(name), f"t{k + 1}"), "other": True} for k, (name, rival) in enumerate(rivals)]
     empty = pages.text([final, *swaps], [0])
-    earlier = [untrained(team), *(moment for moment in moments if moment.about != team.about)]
+    earlier = [untrained(team), *(moment for moment in moments if label_of(moment) != label_of(team))]
     small = [packed(moment, label_of(moment), "t0", 16) for moment in earlier]
     room = (LARGEST - len(empty.encode()) - 4096) // max((len(json.dumps(policy)) for policy in small), default=1)
     kept = spread(small, max(room, 0))
@@ -265,7 +265,7 @@ def roles_of(spec: Spec, scene: drawing.Scene | None) -> list[str]:
 
 
 def best_seed(team: Policy) -> int:
-    """Returns the seed of the episode to show first: one that succeeds, else the one with the highest return."""
+    """Returns the seed of the episode to show first: a success with a middling return, else the best."""
     spec = team.env.spec
     good = np.array([name == "good" for name in spec.teams])
     good = good if good.any() else ~good
@@ -275,7 +275,10 @@ def best_seed(team: Policy) -> int:
         success = float(np.asarray(played.metrics["success"])[0]) if "success" in played.metrics else 0.0
         return success, float(np.asarray(played.returns)[0][good].mean())
 
-    return max(range(TRIED), key=score)
+    scores = sorted((score(seed), seed) for seed in range(TRIED))
+    won = [seed for (success, _), seed in scores if success >= 1]
+    # The highest return of a success is an episode that was won before it began.
+    return won[len(won) // 3] if won else scores[-1][1]
 
 
 # --- The text of the page.
@@ -372,8 +375,15 @@ def settings_table(settings: Any) -> str:
 
 
 def flattened(settings: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Returns nested settings as pairs of a dotted name and a value."""
+    """Returns nested settings as pairs of a dotted name and a value; of a path on this machine, its last part."""
     found: list[tuple[str, Any]] = []
     for name, value in settings.items():
-        found += flattened(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+        found += (
+            flattened(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", without_folder(value))]
+        )
     return found
+
+
+def without_folder(value: Any) -> Any:
+    """Returns a setting as it may be shown: the folders of whoever trained are nobody's business."""
+    return Path(value).name if isinstance(value, str) and Path(value).expanduser().is_absolute() else value
