@@ -7,7 +7,6 @@ import ast
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -17,7 +16,7 @@ from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
 from counterpoint.core.checks import above, at_least, flag
 from counterpoint.core.errors import UsageError
-from counterpoint.core.loading import address_of
+from counterpoint.core.loading import address_of, short_name
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Environment
 from counterpoint.envs import WORLDS, make
@@ -72,10 +71,7 @@ class EnvSettings:
     @property
     def short(self) -> str:
         """The environment in one word, for the names of folders."""
-        place, colon, name = self.env.rpartition(":")
-        if not colon:
-            return name.replace("/", "-") or self.scenario  # a Gymnasium id such as ALE/Pong-v5
-        return Path(place).name.removesuffix(".py").rpartition(".")[2]
+        return short_name(self.env).replace("/", "-") or self.scenario  # a Gymnasium id may be ALE/Pong-v5
 
     def build(self) -> Environment:
         """Opens or makes the environment."""
@@ -233,9 +229,10 @@ class Config:
     preset: str = ""
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
     algorithm: str = DEFAULT
-    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), coma (one counterfactual critic),
-    mappo and ippo (proximal policy optimisation with critics that see all agents or their own), or your own as
-    my_algorithm.py:entry. Each family has its own defaults and options."""
+    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed actors),
+    masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy optimisation with
+    critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has its own defaults and
+    options."""
     good_policy: TeamAlgorithm = ""
     """Algorithm of the good team."""
     adv_policy: TeamAlgorithm = ""
@@ -290,11 +287,6 @@ class Config:
             raise UsageError("--learners take one seed and one device: leave out --num-seeds and --devices, or --learners.")
         if learners and env.compiled is None:
             raise UsageError("--learners and an external --env exclude each other: choose one of them.")
-
-
-def short_name(algorithm: str) -> str:
-    """Returns an algorithm's name for folders: that of an address is its file's."""
-    return Path(algorithm.rpartition(":")[0]).name.removesuffix(".py").rpartition(".")[2] or algorithm
 
 
 def _literal(text: str) -> Any:

@@ -53,6 +53,9 @@ TEAMS: dict[str, dict[str, Any]] = {
     "heads": {"scenario": "simple_world_comm", "world_action": "one-hot", "norm": "batch", "flavour": "openai"},
     "continuous": {"scenario": "tennis", "norm": "layer"},
     "pushed": {"scenario": "simple_speaker_listener", "actions": "continuous", "temperature": 0.3},
+    "twins": {"algorithm": "matd3", "scenario": "simple_speaker_listener"},
+    "squashed": {"algorithm": "masac", "scenario": "simple_reference", "actions": "continuous", "norm": "layer"},
+    "soft": {"algorithm": "masac", "scenario": "simple_world_comm"},
     "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share_parameters": True},
     "gaussian": {"algorithm": "mappo", "scenario": "tennis", "norm": "layer"},
 }
@@ -87,7 +90,7 @@ def test_numpy_acts_as_the_policy_does(name: str, tmp_path: Path) -> None:
     assert said.stdout.split() == [team.env.spec.agents[0]]
 
 
-@pytest.mark.parametrize("name", ["heads", "pushed", "shared", "gaussian"])
+@pytest.mark.parametrize("name", ["heads", "pushed", "squashed", "shared", "gaussian"])
 def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, **TEAMS[name])
     folder = counterpoint.export(run, format="onnx", out=tmp_path / "out")
@@ -141,6 +144,14 @@ def test_safetensors_are_bare_arrays_of_true_sizes(tmp_path: Path) -> None:
     assert len(team) == 2 * len(speaker)
     np.testing.assert_array_equal(team["speaker_0.0.weight"], speaker["0.weight"])
     assert team["listener_0.0.weight"].shape == (11, 8)
+
+
+def test_deviations_are_exported_beside_the_means(tmp_path: Path) -> None:
+    """A squashed actor of two numbers has four outputs; safetensors and NumPy keep them all."""
+    run = untrained(tmp_path, algorithm="masac", scenario="simple", actions="continuous")
+    folder = counterpoint.export(run, format="safetensors")
+    size = counterpoint.load(run).env.spec.act_sizes[0]
+    assert safetensors.numpy.load_file(folder / "agent_0.safetensors")["2.weight"].shape == (8, 2 * size)
 
 
 def test_the_command_line_and_a_second_export_in_the_same_place(

@@ -37,12 +37,13 @@ class Schedule(NamedTuple):
     """Episodes per report."""
     num_episodes: int
     """Episodes of the whole run."""
-    warmup_episodes: int = 2**31 - 1
+    warmup_episodes: int | None = None
     """Episodes after which updates begin even if fewer steps were played."""
 
     def warm(self, step: Any, episodes: Any) -> Any:
         """Returns whether the warm-up is over after so many environment steps and episodes."""
-        return (step >= self.warmup) | (episodes >= self.warmup_episodes)
+        played = step >= self.warmup
+        return played if self.warmup_episodes is None else played | (episodes >= self.warmup_episodes)
 
 
 class Window(NamedTuple):
@@ -61,7 +62,7 @@ class Loop(NamedTuple):
     replay: Any
     key: Key
     step: Int[Array, ""]
-    """World steps so far."""
+    """Environment steps so far."""
     episodes: Int[Array, ""]
     """Episodes ended so far."""
     window: Window
@@ -95,6 +96,8 @@ class Pieces(NamedTuple):
     update: Callable[[Agents, Transition, Key], tuple[Agents, Metrics]]
     feedback: Callable[[Any, Array, Array], Any]
     """Only if the update returns TD errors."""
+    join: Callable[[Transition, Transition], tuple[Transition, Transition]] | None = None
+    """Only if the memory holds steps back."""
 
 
 def pieces(program: Program) -> Pieces:
@@ -109,6 +112,7 @@ def pieces(program: Program) -> Pieces:
         sample=memory.sample,
         update=algo.update,
         feedback=memory.feedback,
+        join=memory.join,
     )
 
 
@@ -123,6 +127,7 @@ def compiled_pieces(program: Program) -> Pieces:
         sample=jax.jit(parts.sample),
         update=jax.jit(parts.update),
         feedback=jax.jit(parts.feedback, donate_argnums=0),
+        join=parts.join and jax.jit(parts.join),
     )
 
 
@@ -139,11 +144,14 @@ def iteration(parts: Pieces, absorb: Absorb, loop: Loop, learn: bool) -> Loop:
 
 def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
     """Returns the loop after everything that follows a rollout: remembering it, learning, counting."""
-    schedule = program.schedule
+    schedule, replay = program.schedule, loop.replay
+    if parts.join is not None:
+        tail, steps = parts.join(replay.tail, steps)
+        replay = replay._replace(tail=tail)
     if program.splits_batch:
         device = jax.lax.axis_index(DEVICES)
         steps, key = _share(steps, program.num_devices, device), jax.random.fold_in(key, device)
-    replay = parts.add(loop.replay, steps)
+    replay = parts.add(replay, steps)
     agents, window = loop.agents, loop.window
     if learn:
         for key_update in _split(key, schedule.updates):
@@ -237,7 +245,7 @@ def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool]
 
 
 class Engine(NamedTuple):
-    """Who carries a program out."""
+    """How a program executes: compiled, with worker processes, or with remote learners."""
 
     begin: Callable[[Key], Loop]
     """Returns a function: (keys [K]) → the loop of all seeds at the start."""

@@ -46,8 +46,8 @@ def benchmark(
         at: Policy to measure: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the runs' own environment, if it has moved (empty: where it was in training).
     """
-    from counterpoint.cli.tables import print_table
     from counterpoint.runs import files, open_run
+    from counterpoint.runs.tables import print_table
 
     if benchmark_iters < 1:
         raise UsageError(f"--benchmark-iters must be at least 1, not {benchmark_iters}.")

@@ -49,7 +49,7 @@ def compare(
 
 def show(result: "Comparison") -> None:
     """Prints the tables and notes of a comparison, and where its files are."""
-    from counterpoint.cli.tables import print_table
+    from counterpoint.runs.tables import print_table
     from counterpoint.studies.compare import tables
 
     for title, header, rows in tables(result):
