@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 DT = 0.1
 DAMPING = 0.25
@@ -50,6 +50,41 @@ def off_diagonal(matrix: Float[Array, "N N *d"]) -> Float[Array, "N M *d"]:
     n, tail = matrix.shape[0], matrix.shape[2:]
     flat = matrix.reshape(n * n, *tail)[1:].reshape(n - 1, n + 1, *tail)
     return flat[:, :-1].reshape(n, n - 1, *tail)
+
+
+def nearest(distance: Float[Array, "P Q"], count: int) -> Int[Array, "P K"]:
+    """Returns the columns with the smallest distances of each row, nearest first: `count` of them, or all if fewer."""
+    return jax.lax.top_k(-distance, min(count, distance.shape[1]))[1]
+
+
+def nearest_others(position: Float[Array, "N 2"], count: int) -> Int[Array, "N K"]:
+    """Returns the other agents nearest to each agent, nearest first: `count` of them, or all if there are fewer."""
+    n = position.shape[0]
+    distance = jnp.where(np.eye(n, dtype=bool), jnp.inf, length(between(position, position)))
+    return nearest(distance, min(count, n - 1))
+
+
+def slots(rows: Float[Array, "P K 2"], count: int) -> Float[Array, "P _s"]:
+    """Returns rows side by side, with zeros where there are fewer than `count`."""
+    return jnp.pad(rows, ((0, 0), (0, count - rows.shape[1]), (0, 0))).reshape(rows.shape[0], 2 * count)
+
+
+def seen_landmarks(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], count: int | None) -> Float[Array, "N _s"]:
+    """Returns the relative positions of all landmarks, or of the nearest `count`, nearest first and padded with zeros."""
+    relative = between(position, landmarks)
+    if count is None:
+        return relative.reshape(position.shape[0], -1)
+    order = nearest(length(relative), count)
+    return slots(jnp.take_along_axis(relative, order[:, :, None], axis=1), count)
+
+
+def seen_others(position: Float[Array, "N 2"], count: int | None) -> Float[Array, "N _s"]:
+    """Returns the relative positions of all other agents, or of the nearest `count`, nearest first and padded with zeros."""
+    n = position.shape[0]
+    relative = between(position, position)
+    if count is None:
+        return off_diagonal(relative).reshape(n, 2 * (n - 1))
+    return slots(jnp.take_along_axis(relative, nearest_others(position, count)[:, :, None], axis=1), count)
 
 
 def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], axis: int) -> Float[Array, " _r"]:
