@@ -56,8 +56,9 @@ def episode(module: str, arguments: dict[str, Any], seed: int) -> dict[str, np.n
     package = importlib.import_module(f"mpe2.{module}")
     env = package.parallel_env(max_cycles=steps, continuous_actions=continuous, benchmark_data=True, **arguments)
     raw, rng = env.unwrapped, np.random.default_rng(seed)
-    if stage:
-        raw.set_curriculum_stage(stage)
+    kind = type(raw.scenario)
+    if stage:  # set_curriculum_stage has no effect in mpe2 1.1.1: a property of the base class swallows what it sets
+        kind.curriculum_stage = stage
     env.reset(seed=seed)
     if crowded:
         for agent in raw.world.agents:
@@ -81,6 +82,8 @@ def episode(module: str, arguments: dict[str, Any], seed: int) -> dict[str, np.n
         now["running"] = np.array(True)
         moments.append(now)
     env.close()
+    if stage:
+        del kind.curriculum_stage
     first = moments[0]
     data = {key: np.stack([one[key] for one in moments]) for key in first}
     after = [key for key in moments[1] if key not in first]

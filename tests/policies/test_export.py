@@ -53,7 +53,8 @@ TEAMS: dict[str, dict[str, Any]] = {
     "heads": {"scenario": "simple_world_comm", "world_action": "one-hot", "norm": "batch", "flavour": "openai"},
     "continuous": {"scenario": "tennis", "norm": "layer"},
     "pushed": {"scenario": "simple_speaker_listener", "actions": "continuous", "temperature": 0.3},
-    "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share_parameters": True},
+    "by role": {"scenario": "simple_tag", "share": "role"},
+    "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share": "all"},
 }
 
 

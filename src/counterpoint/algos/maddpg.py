@@ -22,8 +22,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import offpolicy
-from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry
+from counterpoint.algos import attention, offpolicy
+from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry, Metrics
 from counterpoint.algos.offpolicy import Problem, View, column, joint, output_cost, q, q_with_own_action, visible
 from counterpoint.core.actions import gumbel, heads_of, masked, relaxed, relaxed_columns, sampled
 from counterpoint.core.checks import above, at_least
@@ -55,6 +55,9 @@ class Config(offpolicy.Settings):
     """Final standard deviation of the exploration noise."""
     noise_steps: int = 500_000
     """Environment steps over which the noise decays linearly."""
+    critic: Literal["joint", "attention"] = "joint"
+    """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters, one that
+    pools them by attention."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,8 +175,14 @@ def train_actor(
 
 METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
-update = partial(offpolicy.update, update_agent)
-"""(config, problem, agents, batch, key) → (agents, metrics): all agents after one update."""
+
+def update(config: Config, problem: Problem, agents: Agent, batch: Transition, key: Key) -> tuple[Agent, Metrics]:
+    """Returns all agents after one update."""
+    if config.critic == "attention":
+        return attention.update(config, problem, agents, batch, key)
+    return offpolicy.update(update_agent, config, problem, agents, batch, key)
+
+
 update_one = partial(offpolicy.update_one, update_agent)
 """(config, problem, agents, batch, i, key) → (agent i, its metrics)."""
 
@@ -181,10 +190,9 @@ update_one = partial(offpolicy.update_one, update_agent)
 def init(config: Config, problem: Problem, key: Key) -> Agent:
     """Returns fresh agents; targets start as copies of their networks."""
     problem = offpolicy.with_networks(config, problem)
-    spec = problem.spec
-    masks = (spec.obs_mask, spec.act_mask, visible(spec, problem.sees))
+    masks = offpolicy.masks_of(problem)
     return jax.vmap(partial(init_agent, config, problem))(
-        jax.random.split(key, spec.num_agents), *(jnp.asarray(mask, jnp.float32) for mask in masks)
+        jax.random.split(key, len(masks[0])), *(jnp.asarray(mask, jnp.float32) for mask in masks)
     )
 
 
@@ -194,7 +202,10 @@ def init_agent(
     """Returns one fresh agent; the arrays are 1 where entries are real (and, for the critic, visible)."""
     key_actor, key_critic = jax.random.split(key)
     actor = offpolicy.init_net(config, problem, key_actor, obs, act)
-    critic = offpolicy.init_net(config, problem, key_critic, seen, jnp.ones(1))
+    if config.critic == "attention":
+        critic = attention.init_critic(config, problem.spec, key_critic)
+    else:
+        critic = offpolicy.init_net(config, problem, key_critic, seen, jnp.ones(1))
     targets = jax.tree.map(jnp.copy, (actor, critic))
     opts = (offpolicy.adam(config, config.lr).init(net) for net in (actor, critic))
     return Agent(actor, critic, *targets, *opts, rewards=offpolicy.fresh_moments(config))
@@ -268,6 +279,8 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
     """Returns the algorithm for a spec; critics see what `sees` [N, N] allows."""
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
+    if config.critic == "attention":
+        attention.check(config, problem)
     return Algorithm(
         init=partial(init, config, problem),
         begin=partial(begin, config, problem),
@@ -277,7 +290,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
         policy=lambda agents: Acting(agents.actor),
         metrics=METRICS,
         # It travels to learners in other processes, so it must not hold a lambda.
-        update_one=partial(update_one, config, problem) if config.order == "snapshot" else None,
+        update_one=partial(update_one, config, problem) if offpolicy.learn_apart(config) else None,
         gather=partial(offpolicy.gather, config, problem),
     )
 
@@ -285,7 +298,8 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
 def actors(config: Config, spec: Spec, policy: Acting) -> Actors | None:
     """Returns the policy as plain networks, or None if the network is the user's own."""
     names = ("world_action", "temperature", "noise", "noise_start", "noise_end", "noise_steps")
-    return None if config.model else Actors(policy.actor, {name: getattr(config, name) for name in names})
+    layers = offpolicy.plain_actors(config, spec, policy.actor)
+    return None if layers is None else Actors(layers, {name: getattr(config, name) for name in names})
 
 
 MADDPG = Entry(

@@ -71,6 +71,8 @@ class Settings:
             raise UsageError(f"warmup {self.warmup} must be at most buffer_size {self.buffer_size}: choose a smaller one.")
         if (self.save_rate or self.restore) and not self.save_dir:
             raise UsageError("save_rate and restore need a folder: set save_dir too.")
+        if self.learning.share != "none":
+            raise UsageError(f"each trainer has parameters of its own: leave out share={self.learning.share!r}.")
         if self.learning.replay == "prioritised" and self.learning.minibatch == "shared":
             raise UsageError(
                 "trainers draw by priority each for itself: choose minibatch='per-agent' in the learning settings."
