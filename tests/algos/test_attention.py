@@ -26,7 +26,7 @@ SIZE = 5
 
 
 def made(spec, **settings):
-    config = maddpg.Config(num_units=6, clip=0, critic="attention", **{"share": "role", **settings})
+    config = maddpg.Config(num_units=6, clip=0.0, critic="attention", **{"share": "role", **settings})
     problem = maddpg.Problem(spec, heads_of(spec), np.ones((3, 3), bool))
     return config, problem, maddpg.init(config, problem, prng.key(3))
 
@@ -161,8 +161,8 @@ def test_a_run_of_twelve_agents_resumes_to_the_same_end(tmp_path):
         **{"scenario": "simple_spread", "scenario_args": ("N=12", "num_agent_neighbors=2", "num_landmark_neighbors=2")},
         **{"share": "role", "critic": "attention", "standardise_rewards": True, "save_dir": str(tmp_path), **TINY},
     }
-    whole = counterpoint.train(num_episodes=32, exp_name="whole", **settings)
+    whole = counterpoint.train(num_episodes=24, exp_name="whole", **settings)
     part = counterpoint.train(num_episodes=16, exp_name="part", **settings)
-    part = counterpoint.resume(part.path, num_episodes=32)
+    part = counterpoint.resume(part.path, num_episodes=24)
     ends = [{name: row[name] for name in row if "seconds" not in name} for row in (whole.rows()[-1], part.rows()[-1])]
     assert ends[0] == ends[1]

@@ -332,7 +332,7 @@ def see_rewards(
     return add_moments(moments, count, centre, spread)
 
 
-def standardised(moments: Moments | None, reward: Float[Array, " B"]) -> Float[Array, " B"]:
+def standardised(moments: Moments | None, reward: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """Returns rewards with mean 0 and variance 1 according to the moments; without moments, the rewards themselves."""
     if moments is None:
         return reward
