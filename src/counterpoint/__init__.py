@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from counterpoint.studies.compare import compare as compare
     from counterpoint.studies.grid import grid as grid
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
+    from counterpoint.trainers.agent import MASACTrainer as MASACTrainer
+    from counterpoint.trainers.agent import MATD3Trainer as MATD3Trainer
     from counterpoint.trainers.agent import Settings as Settings
     from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
@@ -54,7 +56,7 @@ _HOMES = {
     "counterpoint.runs.folder": ("Run",),
     "counterpoint.studies.compare": ("compare",),
     "counterpoint.studies.grid": ("grid",),
-    "counterpoint.trainers.agent": ("AgentTrainer", "Settings"),
+    "counterpoint.trainers.agent": ("AgentTrainer", "MASACTrainer", "MATD3Trainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
     "counterpoint.trainers.learner": ("Sizes",),

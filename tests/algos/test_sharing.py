@@ -10,6 +10,7 @@ import pytest
 import counterpoint
 from counterpoint import config as configs
 from counterpoint.algos import coma, maddpg, offpolicy, sharing
+from counterpoint.algos.base import find
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
@@ -162,6 +163,25 @@ def test_mixed_teams_and_learners_are_refused():
     config = configs.override(configs.Config(), scenario="simple_tag", share="role", learners=4, **TINY)
     with pytest.raises(UsageError, match="--share none"):
         prepare(config)
+
+
+@pytest.mark.parametrize("algorithm", ["matd3", "masac"])
+@pytest.mark.parametrize("share", ["role", "all"])
+def test_every_off_policy_algorithm_learns_with_shared_parameters(algorithm, share):
+    """Sets of parameters stay sets, everything stays finite, and plain networks act like the shared ones."""
+    entry = find(algorithm)
+    settings = entry.settings(num_units=4, num_layers=1, share=share)
+    algo = entry.make(settings, PACK, JOINT, None)
+    before = algo.init(prng.key(0))
+    batch = batch_of(PACK)
+    batch = batch._replace(action=(batch.action == jnp.max(batch.action, axis=-1, keepdims=True)).astype(jnp.float32))
+    after, metrics = jax.jit(algo.update, compiler_options=QUICKLY)(before, batch, prng.key(1))
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(after)} == {2 if share == "role" else 1}
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+    assert {value.shape for value in metrics.values()} == {(3,)}
+    plain = entry.actors(settings, PACK, algo.policy(after))
+    assert plain is not None
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(plain.layers)} == {3}
 
 
 @pytest.mark.parametrize(("algorithm", "share"), [("maddpg", "role"), pytest.param("ddpg", "all", marks=pytest.mark.slow)])

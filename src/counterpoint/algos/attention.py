@@ -257,7 +257,8 @@ def _update_set(
     later = pool(own.target_critic, activation, roles, batch.next_obs, next_action)
     next_q = q(own.target_critic, activation, later, rows.members)
     rewards = _see_rewards(mean, own.rewards, rows)
-    y = td_target(offpolicy.standardised(rewards, rows.reward), rows.terminated, next_q, config.gamma)
+    discount = config.gamma if batch.discount is None else jnp.broadcast_to(batch.discount[:, None], next_q.shape)
+    y = td_target(offpolicy.standardised(rewards, rows.reward), rows.terminated, next_q, discount)
 
     (_, (losses, before)), grads = jax.value_and_grad(critic_loss, argnums=2, has_aux=True)(
         activation, roles, own.critic, batch, rows, y

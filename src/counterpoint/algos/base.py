@@ -63,6 +63,8 @@ class Replay:
     """Draw one minibatch for each agent."""
     priority: tuple[float, float] | None = None
     """Draw by TD error: the exponent of the priority and β of the importance weights."""
+    n_step: tuple[int, float] | None = None
+    """Store n-step transitions: n and the discount factor; None stores single steps."""
 
 
 @dataclass(frozen=True)

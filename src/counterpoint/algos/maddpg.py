@@ -20,55 +20,51 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from counterpoint.algos import attention, offpolicy
-from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry, Metrics
-from counterpoint.algos.offpolicy import Problem, View, column, joint, output_cost, q, q_with_own_action, visible
-from counterpoint.core.actions import gumbel, heads_of, masked, relaxed, relaxed_columns, sampled
-from counterpoint.core.checks import above, at_least
+from counterpoint.algos import attention, exploration, offpolicy
+from counterpoint.algos.base import TD_ERRORS, Algorithm, Entry, Metrics
+from counterpoint.algos.offpolicy import (
+    Acting,
+    Problem,
+    View,
+    column,
+    critic_loss,
+    joint,
+    output_cost,
+    q,
+    q_with_own_action,
+    visible,
+)
+from counterpoint.core.actions import gumbel, heads_of
 from counterpoint.core.nets import Params
 from counterpoint.core.ops import Moments, polyak, td_target
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
-__all__ = ["Agent", "Config", "Problem", "column", "init", "joint", "make", "update", "update_agent", "visible"]
+__all__ = [
+    "Acting",
+    "Agent",
+    "Config",
+    "Problem",
+    "column",
+    "critic_loss",
+    "init",
+    "joint",
+    "make",
+    "update",
+    "update_agent",
+    "visible",
+]
 
 
 @dataclass(frozen=True)
-class Config(offpolicy.Settings):
+class Config(exploration.Settings):
     """Hyperparameters; the defaults are those of the authors' code, except for `minibatch`, `order` and `init`."""
 
-    logit_cost: float = 1e-3
-    """Weight of the mean squared policy output in the actor's loss."""
-    temperature: float = 1.0
-    """Gumbel-softmax temperature."""
-    straight_through: bool = False
-    """Use one-hot actions forward and soft gradients backward in losses and targets."""
-    world_action: Literal["soft", "one-hot"] = "soft"
-    """Give the environment relaxed action vectors, as the authors' code does, or sampled one-hot vectors."""
-    noise: Literal["gaussian", "ou"] = "gaussian"
-    """Exploration noise of continuous agents: independent, or Ornstein-Uhlenbeck."""
-    noise_start: float = 0.2
-    """Initial standard deviation of the exploration noise (of actions in [−1, 1])."""
-    noise_end: float = 0.05
-    """Final standard deviation of the exploration noise."""
-    noise_steps: int = 500_000
-    """Environment steps over which the noise decays linearly."""
     critic: Literal["joint", "attention"] = "joint"
     """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters, one that
     pools them by attention."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        above(self, 0, "temperature")
-        at_least(self, 1, "noise_steps")
-        at_least(self, 0, "logit_cost", "noise_start", "noise_end")
-
-    @property
-    def relax(self) -> offpolicy.Relax:
-        """The differentiable action of losses and targets."""
-        return partial(relaxed_columns, temperature=self.temperature, straight_through=self.straight_through)
 
 
 class Agent(NamedTuple):
@@ -84,22 +80,13 @@ class Agent(NamedTuple):
     """Moments of the replayed rewards, if they are standardised."""
 
 
-class Acting(NamedTuple):
-    """The part of the agents that acting needs."""
-
-    actor: Params | Any
-
-
-def critic_loss(
-    problem: Problem, critic: Params | Any, view: View, y: Float[Array, " B"]
-) -> tuple[Float[Array, ""], Float[Array, " B"]]:
-    """Returns the mean of (Q_i(o, a) − y)² (Eq. 6), and the values."""
-    values = q(problem, critic, view.inputs, learning=True)
-    return jnp.mean(view.weight * (values - y) ** 2), values
-
-
 def actor_loss(
-    config: Config, problem: Problem, actor: Params | Any, critic: Params | Any, view: View, noise: Float[Array, "A B"]
+    config: exploration.Settings,
+    problem: Problem,
+    actor: Params | Any,
+    critic: Params | Any,
+    view: View,
+    noise: Float[Array, "A B"],
 ) -> Float[Array, ""]:
     """Returns −Q_i(o, a) with agent i acting now and the others as replayed (Eq. 5), plus the cost of large outputs."""
     outputs = offpolicy.outputs(problem, actor, view.obs, learning=True)
@@ -132,9 +119,9 @@ def update_agent(
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, next_action), i)
     next_q = offpolicy.one_by_one(partial(q, problem))(own.target_critic, next_inputs)
     rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
-    y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, config.gamma)
+    y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, offpolicy.discount_of(config, mine))
 
-    critic, critic_opt, values, critic_metrics = train_critic(config, problem, own, view, y, i)
+    critic, critic_opt, values, critic_metrics = offpolicy.train_critic(config, problem, own.critic, own.critic_opt, view, y, i)
     noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
     actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, noise)
 
@@ -149,18 +136,6 @@ def update_agent(
     )
     metrics = critic_metrics | actor_metrics
     return agent, metrics if mine.weight is None else metrics | {TD_ERRORS: view.alive * jnp.abs(values - y)}
-
-
-def train_critic(
-    config: Config, problem: Problem, own: Agent, view: View, y: Float[Array, " B"], i: Int[Array, ""]
-) -> tuple[Params | Any, optax.OptState, Float[Array, " B"], dict[str, Float[Array, ""]]]:
-    """Returns critic i after one step towards y, its optimiser, its values before the step, and metrics."""
-    critic = offpolicy.with_averages(problem, own.critic, view.inputs, config.critic_activation)
-    (loss, values), grads = offpolicy.gradient(partial(critic_loss, problem), has_aux=True)(critic, view, y)
-    grads = offpolicy.only_visible(problem, grads, i)
-    metrics = {"critic_loss": loss, "q": jnp.mean(view.alive * values), "td_target": jnp.mean(view.alive * y)}
-    grads, metrics = offpolicy.per_living(problem, view, (grads, metrics))
-    return *offpolicy.descend(config, config.critic_lr or config.lr, critic, grads, own.critic_opt), values, metrics
 
 
 def train_actor(
@@ -183,19 +158,6 @@ def update(config: Config, problem: Problem, agents: Agent, batch: Transition, k
     return offpolicy.update(update_agent, config, problem, agents, batch, key)
 
 
-update_one = partial(offpolicy.update_one, update_agent)
-"""(config, problem, agents, batch, i, key) → (agent i, its metrics)."""
-
-
-def init(config: Config, problem: Problem, key: Key) -> Agent:
-    """Returns fresh agents; targets start as copies of their networks."""
-    problem = offpolicy.with_networks(config, problem)
-    masks = offpolicy.masks_of(problem)
-    return jax.vmap(partial(init_agent, config, problem))(
-        jax.random.split(key, len(masks[0])), *(jnp.asarray(mask, jnp.float32) for mask in masks)
-    )
-
-
 def init_agent(
     config: Config, problem: Problem, key: Key, obs: Float[Array, " O"], act: Float[Array, " A"], seen: Float[Array, " I"]
 ) -> Agent:
@@ -211,95 +173,18 @@ def init_agent(
     return Agent(actor, critic, *targets, *opts, rewards=offpolicy.fresh_moments(config))
 
 
-def begin(config: Config, problem: Problem, key: Key) -> Carry:
-    """Returns the Ornstein-Uhlenbeck noise of one environment at rest, if it is used."""
-    return jnp.zeros(problem.spec.act_mask.shape) if config.noise == "ou" else ()
-
-
-def act(
-    config: Config,
-    problem: Problem,
-    policy: Acting,
-    carry: Carry,
-    obs: Float[Array, "E N O"],
-    key: Key,
-    step: Int[Array, ""],
-    legal: Bool[Array, "E N A"] | None = None,
-) -> tuple[Float[Array, "E N A"], Carry, tuple[()]]:
-    """Returns exploring actions: sampled for discrete agents, with additive noise for continuous ones."""
-    heads = problem.heads
-    key_gumbel, key_noise = jax.random.split(key)
-    outputs = policy_outputs(config, problem, policy, obs, legal)
-    action = world_action(config, problem, outputs, gumbel(key_gumbel, outputs.shape))
-    if heads.mask is None or not (heads.mask & ~heads.discrete).any():
-        return action, carry, ()
-    shock = jax.random.normal(key_noise, outputs.shape)
-    if config.noise == "ou":
-        shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
-    scale = optax.linear_schedule(config.noise_start, config.noise_end, config.noise_steps)(step)
-    continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, action.shape)
-    return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry, ()
-
-
-def greedy(
-    config: Config,
-    problem: Problem,
-    policy: Acting,
-    carry: Carry,
-    obs: Float[Array, "E N O"],
-    legal: Bool[Array, "E N A"] | None = None,
-) -> tuple[Float[Array, "E N A"], Carry]:
-    """Returns actions without noise, in the form in which training gives them to the environment."""
-    outputs = policy_outputs(config, problem, policy, obs, legal)
-    return world_action(config, problem, outputs, jnp.zeros_like(outputs)), carry
-
-
-def policy_outputs(
-    config: Config,
-    problem: Problem,
-    policy: Acting,
-    obs: Float[Array, "E N O"],
-    legal: Bool[Array, "E N A"] | None = None,
-) -> Float[Array, "E N A"]:
-    """Returns the outputs of every actor for its own observation, with illegal choices masked."""
-    outputs = offpolicy.acting_outputs(offpolicy.with_networks(config, problem), policy.actor, obs)
-    return masked(problem.heads, outputs, legal)
-
-
-def world_action(
-    config: Config, problem: Problem, outputs: Float[Array, "E N A"], noise: Float[Array, "E N A"]
-) -> Float[Array, "E N A"]:
-    """Returns actions in the form that the environment gets: relaxed or one-hot."""
-    if config.world_action == "soft":
-        return relaxed(problem.heads, outputs, noise, config.temperature, straight_through=False)
-    return sampled(problem.heads, outputs, noise)
+init = partial(offpolicy.init_agents, init_agent)
+"""(config, problem, key) → fresh agents; targets start as copies of their networks."""
 
 
 def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) -> Algorithm:
     """Returns the algorithm for a spec; critics see what `sees` [N, N] allows."""
+    algo = exploration.make(init, update_agent, METRICS, config, spec, sees, axis)
+    if config.critic == "joint":
+        return algo
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
-    offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
-    if config.critic == "attention":
-        attention.check(config, problem)
-    return Algorithm(
-        init=partial(init, config, problem),
-        begin=partial(begin, config, problem),
-        act=partial(act, config, problem),
-        greedy=partial(greedy, config, problem),
-        update=partial(update, config, problem),
-        policy=lambda agents: Acting(agents.actor),
-        metrics=METRICS,
-        # It travels to learners in other processes, so it must not hold a lambda.
-        update_one=partial(update_one, config, problem) if offpolicy.learn_apart(config) else None,
-        gather=partial(offpolicy.gather, config, problem),
-    )
-
-
-def actors(config: Config, spec: Spec, policy: Acting) -> Actors | None:
-    """Returns the policy as plain networks, or None if the network is the user's own."""
-    names = ("world_action", "temperature", "noise", "noise_start", "noise_end", "noise_steps")
-    layers = offpolicy.plain_actors(config, spec, policy.actor)
-    return None if layers is None else Actors(layers, {name: getattr(config, name) for name in names})
+    attention.check(config, problem)
+    return algo._replace(update=partial(update, config, problem))
 
 
 MADDPG = Entry(
@@ -307,7 +192,7 @@ MADDPG = Entry(
     settings=Config,
     make=make,
     memory=offpolicy.memory_of,
-    actors=actors,
+    actors=exploration.actors,
     learners=True,
     splits_batch=True,
 )

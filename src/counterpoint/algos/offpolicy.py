@@ -11,7 +11,7 @@ gradients are masked.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -95,12 +95,14 @@ class Settings:
     """How much importance weights correct for prioritised sampling (1: fully)."""
     share: Share = "none"
     """Give every agent parameters of its own, or let the agents of a role, or all agents, share them."""
+    n_step: int = 1
+    """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode ends."""
     model: str = ""
     """Network of your own for actors and critics, as my_model.py:model."""
 
     def __post_init__(self) -> None:
         above(self, 0, "lr")
-        at_least(self, 1, "num_units", "num_layers")
+        at_least(self, 1, "num_units", "num_layers", "n_step")
         at_least(self, 0, "critic_lr", "lr_steps", "clip")
         fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
         if self.model and self.norm != "none":
@@ -109,6 +111,11 @@ class Settings:
             raise UsageError(f"--share {self.share} updates its agents together: leave out --order sequential.")
         if self.share != "none" and self.norm == "batch":
             raise UsageError(f"--norm batch keeps averages of each agent: choose --norm layer beside --share {self.share}.")
+        if self.n_step > 1 and self.standardise_rewards:
+            raise UsageError(
+                f"--n-step {self.n_step} sums rewards before they are replayed, and --standardise-rewards shifts each of them:"
+                " leave out one of the two."
+            )
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -119,7 +126,8 @@ class Settings:
 def memory_of(config: Settings) -> Replay:
     """Returns the memory that the settings ask for."""
     priority = (config.priority_exponent, config.priority_beta) if config.replay == "prioritised" else None
-    return Replay(per_agent=config.minibatch == "per-agent", priority=priority)
+    lookahead = (config.n_step, config.gamma) if config.n_step > 1 else None
+    return Replay(per_agent=config.minibatch == "per-agent", priority=priority, n_step=lookahead)
 
 
 class Problem(NamedTuple):
@@ -136,6 +144,14 @@ class Problem(NamedTuple):
     critic_activation: Activation = "relu"
     sharing: Sharing | None = None
     """Which agents share parameters; None means that nobody does."""
+    unread: np.ndarray | None = None
+    """[N, A]: entries of its own action that critic i does not read, because it values each choice; None if it reads all."""
+
+
+class Acting(NamedTuple):
+    """The part of the agents that acting needs."""
+
+    actor: Params | Any
 
 
 class View(NamedTuple):
@@ -186,11 +202,13 @@ def joint(obs: Float[Array, "N O B"], action: Float[Array, "N A B"]) -> Float[Ar
     return jnp.concatenate([obs.reshape(-1, batch), action.reshape(-1, batch)])
 
 
-def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
+def visible(spec: Spec, sees: np.ndarray, unread: np.ndarray | None = None) -> np.ndarray:
     """Returns [N, I]: 1 where an entry of the joint vector is real and critic i sees it."""
     obs = sees[:, :, None] & spec.obs_mask[None]
     action = sees[:, :, None] & spec.act_mask[None]
     n = spec.num_agents
+    if unread is not None:
+        action[np.arange(n), np.arange(n)] &= ~unread
     return np.concatenate([obs.reshape(n, -1), action.reshape(n, -1)], axis=1).astype(np.float32)
 
 
@@ -282,14 +300,18 @@ def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action
     return mlp_from_first(critic, product, True, COLUMNS, problem.critic_activation)[0]
 
 
+def all_outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "N O B"]) -> Float[Array, "N A B"]:
+    """Returns the raw outputs of the actors of all agents, one after another."""
+    if problem.sharing is not None and problem.sharing.ids:
+        obs = jax.vmap(lambda obs, i: sharing.with_index(problem.sharing, obs, i))(obs, jnp.arange(len(obs)))
+    return jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(actor, obs)
+
+
 def target_actions(
     problem: Problem, target_actor: Params | Any, batch: Transition, relax: Relax, noise: Float[Array, "N A B"]
 ) -> Float[Array, "N A B"]:
     """Returns the next actions of all target actors."""
-    next_obs = batch.next_obs
-    if problem.sharing is not None and problem.sharing.ids:
-        next_obs = jax.vmap(lambda obs, i: sharing.with_index(problem.sharing, obs, i))(next_obs, jnp.arange(len(next_obs)))
-    raw = jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(target_actor, next_obs)
+    raw = all_outputs(problem, target_actor, batch.next_obs)
     return jax.vmap(lambda heads, raw, legal, noise: relax(heads, masked_columns(heads, raw, legal), noise))(
         problem.heads, raw, batch.next_legal, noise
     )
@@ -339,6 +361,11 @@ def standardised(moments: Moments | None, reward: Float[Array, "*b"]) -> Float[A
     return (reward - moments.mean) / jnp.maximum(jnp.sqrt(moments.variance), 1e-4)
 
 
+def discount_of(config: Settings, mine: Transition) -> float | Float[Array, " B"]:
+    """Returns what the value of the next observation counts: γ, or γᵐ of each sample that spans m steps."""
+    return config.gamma if mine.discount is None else mine.discount
+
+
 # --- Devices.
 
 
@@ -384,14 +411,24 @@ def gradient(loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., A
     return one_by_one(jax.value_and_grad(loss, has_aux=has_aux))
 
 
+def gradient_if(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns (due, params, …) → (value of the loss, gradient), or zeros without computing them if nothing is due."""
+
+    def compute(due: Bool[Array, ""], params: Params | Any, *rest: Any) -> Any:
+        nothing = (jnp.zeros((), jax.tree.leaves(params)[0].dtype), jax.tree.map(jnp.zeros_like, params))
+        return jax.lax.cond(due, lambda: jax.value_and_grad(loss)(params, *rest), lambda: nothing)
+
+    return one_by_one(compute)
+
+
 def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Params | Any:
     """Returns the gradient of critic i without the weights of what it does not see."""
-    if problem.sees.all() or problem.model is not None:  # a network of the user's own reads zeros there: see `seen_by`
+    if sees_everything(problem) or problem.model is not None:  # a network of the user's own reads zeros there: see `seen_by`
         return grads
     if problem.sharing is not None:
         seen = jnp.asarray(visible_to_sets(problem, problem.sharing))[jnp.asarray(problem.sharing.sets)[i]]
     else:
-        seen = jnp.asarray(visible(problem.spec, problem.sees))[i]
+        seen = jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i]
     return (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
 
 
@@ -399,9 +436,14 @@ def seen_by(problem: Problem, inputs: Float[Array, "I B"], i: Int[Array, ""]) ->
     """Returns the joint vector as critic i reads it; the masked weights of the built-in critic already ignore the rest."""
     if problem.sharing is not None:
         return _own_first(problem, problem.sharing, inputs, i)
-    if problem.sees.all() or problem.model is None:
+    if sees_everything(problem) or problem.model is None:
         return inputs
-    return inputs * jnp.asarray(visible(problem.spec, problem.sees))[i][:, None]
+    return inputs * jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i][:, None]
+
+
+def sees_everything(problem: Problem) -> bool:
+    """Returns whether every critic reads the whole joint vector."""
+    return bool(problem.sees.all()) and problem.unread is None
 
 
 def _own_first(problem: Problem, shared: Sharing, inputs: Float[Array, "I B"], i: Int[Array, ""]) -> Float[Array, "J B"]:
@@ -411,7 +453,7 @@ def _own_first(problem: Problem, shared: Sharing, inputs: Float[Array, "I B"], i
     cut = n * spec.obs_size
     obs, action = inputs[:cut].reshape(n, -1, batch)[order], inputs[cut:].reshape(n, -1, batch)[order]
     seen = sharing.with_index(shared, joint(obs, action), i)
-    if problem.sees.all() or problem.model is None:
+    if sees_everything(problem) or problem.model is None:
         return seen
     return seen * jnp.asarray(visible_to_sets(problem, shared))[jnp.asarray(shared.sets)[i]][:, None]
 
@@ -425,7 +467,12 @@ def visible_to_sets(problem: Problem, shared: Sharing) -> np.ndarray:
         raise UsageError(
             "agents with joint critics cannot share parameters with agents that see only themselves: choose --share role."
         )
-    seen = visible(spec, problem.sees)
+    unread = problem.unread
+    for m in range(shared.num_sets if unread is not None else 0):
+        own = unread[shared.sets == m], (spec.act_mask & ~unread)[shared.sets == m]
+        if (own[0].any(axis=0) & own[1].any(axis=0)).any():
+            raise UsageError("agents with discrete and with continuous actions cannot share parameters: choose --share role.")
+    seen = visible(spec, problem.sees, unread)
     obs, action = (part.reshape(n, n, -1) for part in np.split(seen, [n * spec.obs_size], axis=1))
     rows = [np.concatenate([obs[i, order[i]].ravel(), action[i, order[i]].ravel()]) for i in range(n)]
     return sharing.union(shared, np.stack(rows))
@@ -438,7 +485,7 @@ def masks_of(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     spec, shared = problem.spec, problem.sharing
     if shared is None:
-        return spec.obs_mask, spec.act_mask, visible(spec, problem.sees)
+        return spec.obs_mask, spec.act_mask, visible(spec, problem.sees, problem.unread)
     acts = sharing.union(shared._replace(ids=False), spec.act_mask)
     return sharing.union(shared, spec.obs_mask), acts, visible_to_sets(problem, shared)
 
@@ -468,7 +515,48 @@ def descend(
     return jax.tree.map(jnp.add, params, updates), opt
 
 
+def critic_loss(
+    problem: Problem, critic: Params | Any, view: View, y: Float[Array, " B"]
+) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+    """Returns the mean of (Q_i(o, a) − y)², and the values."""
+    values = q(problem, critic, view.inputs, learning=True)
+    return jnp.mean(view.weight * (values - y) ** 2), values
+
+
+def train_critic(
+    config: Settings,
+    problem: Problem,
+    critic: Params | Any,
+    opt: optax.OptState,
+    view: View,
+    y: Float[Array, " B"],
+    i: Int[Array, ""],
+) -> tuple[Params | Any, optax.OptState, Float[Array, " B"], dict[str, Float[Array, ""]]]:
+    """Returns critic i after one step towards y, its optimiser, its values before the step, and metrics."""
+    critic = with_averages(problem, critic, view.inputs, config.critic_activation)
+    (loss, values), grads = gradient(partial(critic_loss, problem), has_aux=True)(critic, view, y)
+    grads = only_visible(problem, grads, i)
+    metrics = {"critic_loss": loss, "q": jnp.mean(view.alive * values), "td_target": jnp.mean(view.alive * y)}
+    grads, metrics = per_living(problem, view, (grads, metrics))
+    return *descend(config, config.critic_lr or config.lr, critic, grads, opt), values, metrics
+
+
 # --- All agents.
+
+
+def init_agents(init_agent: Callable[..., Agents], config: Settings, problem: Problem, key: Key, *more: np.ndarray) -> Agents:
+    """Returns fresh agents by (config, problem, key, observations[O], actions[A], seen[I], …) → one agent.
+
+    The arrays are 1 where entries are real and, for the critic, visible; `more` are [N, …] and follow them.
+    """
+    problem = with_networks(config, problem)
+    if problem.sharing is not None:
+        more = tuple(sharing.union(problem.sharing._replace(ids=False), mask) for mask in more)
+    masks = (*masks_of(problem), *more)
+    return jax.vmap(partial(init_agent, config, problem))(
+        jax.random.split(key, len(masks[0])), *(jnp.asarray(mask, jnp.float32) for mask in masks)
+    )
+
 
 UpdateAgent = Callable[..., tuple[Any, dict[str, Any]]]
 """(config, problem, own, agents, mine, batch, i, key) → (agent i, its metrics): the body of an algorithm's "for each agent".

@@ -19,7 +19,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
-from counterpoint.training.replay import Memory, example, on_policy, prioritised, row_size, uniform
+from counterpoint.training.replay import Memory, example, n_step, on_policy, prioritised, row_size, uniform
 from counterpoint.training.size import check_size
 
 
@@ -129,12 +129,15 @@ def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> A
 def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Schedule, split: int) -> Memory:
     """Returns the memory that the algorithm learns from, or each device's share of it."""
     kind = config.entry.memory(config.learning)
-    one, carry = _shapes(env, algo)
+    single, carry = _shapes(env, algo)
+    one = single
     if not isinstance(kind, Replay):
         lead = (schedule.rollout_length, schedule.num_envs)
         steps = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype), one._replace(carry=carry))
         return on_policy(steps)
     t = config.training
+    if kind.n_step:
+        one = one._replace(discount=jax.ShapeDtypeStruct((), jnp.float32))  # pyright: ignore[reportArgumentType]
     per_add = t.update_every // split
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
@@ -148,9 +151,11 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     batches = env.spec.num_agents if kind.per_agent else 1
     sizes = (one, capacity, t.batch_size // split, per_add, batches)
     if kind.priority is None:
-        return uniform(*sizes)
-    exponent, beta = kind.priority
-    return prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
+        ring = uniform(*sizes)
+    else:
+        exponent, beta = kind.priority
+        ring = prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
+    return n_step(ring, single, t.num_envs, *kind.n_step) if kind.n_step else ring
 
 
 def _shapes(env: Environment, algo: Algorithm) -> tuple[Transition, Any]:
