@@ -17,7 +17,17 @@ from jaxtyping import Array, Bool, Float
 from counterpoint.core.types import Metric
 from counterpoint.envs.base import Observations, check_count, check_fraction, check_neighbors, check_stage
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
-from counterpoint.envs.mpe.world import Bodies, between, fold, length, off_diagonal, seen_landmarks, seen_others
+from counterpoint.envs.mpe.world import (
+    UNROLLED,
+    Bodies,
+    between,
+    distances,
+    fold,
+    length,
+    off_diagonal,
+    seen_landmarks,
+    seen_others,
+)
 
 CAPTURE_DISTANCE = 0.1
 
@@ -75,10 +85,15 @@ class Spread(Scenario):
 
     def nearest(self, state: State) -> Float[Array, " L"]:
         """Returns the distance from each landmark to its nearest agent."""
+        if self.N > UNROLLED:
+            return jnp.min(distances(state.position, state.landmarks), axis=0)
         return fold(jnp.minimum, length(between(state.position, state.landmarks)), axis=0)
 
     def bumps(self, state: State) -> Float[Array, " N"]:
         """Returns how many other agents each agent overlaps."""
+        if self.N > UNROLLED:  # sums over rows; everybody overlaps itself
+            near = distances(state.position, state.position) < 2 * self.bodies.radius[0]
+            return jnp.sum(near.astype(state.position.dtype), axis=0) - 1
         apart = length(off_diagonal(between(state.position, state.position)))
         return fold(jnp.add, (apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
 

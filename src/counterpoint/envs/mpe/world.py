@@ -95,6 +95,12 @@ def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], 
     return reduce(combine, [jax.lax.index_in_dim(matrix, i, axis, keepdims=False) for i in range(count)])
 
 
+def distances(a: Float[Array, "P 2"], b: Float[Array, "Q 2"]) -> Float[Array, "P Q"]:
+    """Returns the distance from each of a to each of b: of many bodies cheaper than the length of vectors between them."""
+    dx, dy = (b[None, :, c] - a[:, None, c] for c in range(2))
+    return jnp.sqrt(dx**2 + dy**2)
+
+
 def touching(a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray) -> Bool[Array, "P Q"]:
     """Returns which bodies overlap: the test behind rewards, forests and metrics (the contact force has its own)."""
     return length(between(a, b)) < radius_a[:, None] + radius_b[None, :]
@@ -110,17 +116,24 @@ def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"],
     reach = bodies.radius[:n, None] + bodies.radius[None, index]
 
     if index.size > UNROLLED:
-        return jnp.sum(_repulsion(-between(position, others), reach, pair), axis=1)
+        # A plane for each coordinate, others × agents: sums then run over rows, each of which is one vector operation.
+        dx, dy = (position[None, :, c] - others[:, None, c] for c in range(2))
+        strength = _strength(dx**2 + dy**2, reach.T, pair.T)
+        return jnp.stack([jnp.sum(strength * dx, axis=0), jnp.sum(strength * dy, axis=0)], axis=1)
     return reduce(jnp.add, [_repulsion(position - others[None, j], reach[:, j], pair[:, j]) for j in range(index.size)])
 
 
 def _repulsion(delta: Float[Array, "*b 2"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b 2"]:
     """Returns the force along `delta`, for bodies that touch at distance `reach`; none where `pair` is false."""
-    squared = delta[..., 0] ** 2 + delta[..., 1] ** 2
+    return _strength(delta[..., 0] ** 2 + delta[..., 1] ** 2, reach, pair)[..., None] * delta
+
+
+def _strength(squared: Float[Array, "*b"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b"]:
+    """Returns the force of a contact per distance between the bodies, given the square of that distance."""
     distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))  # coincident bodies: no direction, so no force
     overlap = (reach - distance) / CONTACT_MARGIN
     depth = CONTACT_MARGIN * (jnp.maximum(overlap, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(overlap))))
-    return jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)[..., None] * delta
+    return jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)
 
 
 def integrate(
