@@ -28,7 +28,7 @@ SIZE = 5
 def made(spec, **settings):
     config = maddpg.Config(num_units=6, clip=0.0, critic="attention", **{"share": "role", **settings})
     problem = maddpg.Problem(spec, heads_of(spec), np.ones((3, 3), bool))
-    return config, problem, maddpg.init(config, problem, prng.key(3))
+    return config, problem, jax.jit(partial(maddpg.init, config, problem), compiler_options=QUICKLY)(prng.key(3))
 
 
 def batch_of(spec, seed=0):

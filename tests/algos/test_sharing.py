@@ -1,6 +1,7 @@
 """Agents that share parameters: who shares with whom, summed gradients, acting, and whole runs."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -113,8 +114,12 @@ def test_gradients_are_summed_over_sharers(share):
 def test_reward_moments_are_those_of_the_set():
     config = config_of(share="role", standardise_rewards=True)
     problem, batch = problem_of(config, PACK), batch_of(PACK)
-    agents = maddpg.init(config, problem, prng.key(0))
-    after, _ = maddpg.update(config, problem, agents, batch, prng.key(0))
+
+    @partial(jax.jit, compiler_options=QUICKLY)
+    def run(key):
+        return maddpg.update(config, problem, maddpg.init(config, problem, key), batch, key)
+
+    after, _ = run(prng.key(0))
     for m, members in enumerate(([0, 1], [2])):
         rewards = np.concatenate([np.asarray(batch.reward)[np.asarray(batch.alive)[:, i], i] for i in members])
         assert after.rewards.count[m] == len(rewards)

@@ -266,12 +266,12 @@ class Treasure(World):
         shapes: list[Shape] = []
         for i in np.flatnonzero(np.asarray(state.present)):
             x, y = np.asarray(state.treasure)[i].tolist()
-            shapes.append(Circle(x, y, float(radius[n + i]), f"agent_{kind[i] % 4}"))
+            shapes.append(Circle(x, y, float(radius[n + i]), f"kind_{kind[i]}"))
         for i, (x, y) in enumerate(np.asarray(state.position).tolist()):
             heading = float(np.arctan2(velocity[i, 1], velocity[i, 0])) if np.hypot(*velocity[i]) > 1e-3 else None
             if i >= self.num_collectors:
-                colour = f"agent_{(i - self.num_collectors) % 4}"
+                colour = f"kind_{i - self.num_collectors}"
             else:
-                colour = "landmark" if holding[i] == NOTHING else f"agent_{holding[i] % 4}"
+                colour = "collector" if holding[i] == NOTHING else f"kind_{holding[i]}"
             shapes.append(Circle(x, y, float(radius[i]), colour, names[i], heading, names[i]))
         return Picture((-1.3, -1.3, 1.3, 1.3), tuple(shapes), f"{self.name}  step {int(state.step)}")
