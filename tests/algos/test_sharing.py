@@ -202,5 +202,5 @@ def test_a_resumed_run_equals_an_uninterrupted_one(algorithm, share, tmp_path):
     whole = counterpoint.train(num_episodes=24, exp_name="whole", **settings)
     part = counterpoint.train(num_episodes=16, exp_name="part", **settings)
     part = counterpoint.resume(part.path, num_episodes=24)
-    ends = [{name: row[name] for name in row if "seconds" not in name} for row in (whole.rows()[-1], part.rows()[-1])]
+    ends = [{name: row[name] for name in row if "second" not in name} for row in (whole.rows()[-1], part.rows()[-1])]
     assert ends[0] == ends[1]

@@ -252,7 +252,8 @@ def _update_set(
     next_action: Float[Array, "B N A"],
     rows: Rows,
     key: Key,
-) -> tuple[Any, Metrics]:
+) -> tuple[Any, dict[str, Array]]:
+    """Returns the parameters of one set after an update, and the metrics of its agents."""
     activation, mean = config.critic_activation, offpolicy.mean_over(problem.axis)
     later = pool(own.target_critic, activation, roles, batch.next_obs, next_action)
     next_q = q(own.target_critic, activation, later, rows.members)
