@@ -1,5 +1,6 @@
 """MAPPO and IPPO by hand: advantages, clipping, the value normaliser, policies, who sees whom, the dead, recurrence."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint.algos import mappo, onpolicy
+from counterpoint.algos import mappo, onpolicy, sharing
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
@@ -22,6 +23,9 @@ from rollouts import random_rollout
 QUICKLY = {"xla_backend_optimization_level": 0}
 PAIR = spec_of((2, 1), (Discrete((2,)), Discrete((2,))))
 MIXED = spec_of((3, 2), (Discrete((2, 3)), Box(2, -1.0, 1.0)))
+PACK = dataclasses.replace(
+    spec_of((2, 2, 3), (Discrete((2,)), Discrete((2,)), Box(1, -1.0, 1.0))), roles=("wolf", "wolf", "sheep")
+)
 SMALL = mappo.Config(num_units=4, num_layers=1, epochs=1, minibatches=1)
 
 
@@ -215,11 +219,11 @@ def test_what_the_dead_did_teaches_nothing(spec):
 
 
 @pytest.mark.parametrize("joint", [True, False])
-@pytest.mark.parametrize("shared", [True, False])
-def test_recurrent_networks_unrolled_are_those_that_acted(joint, shared):
+@pytest.mark.parametrize("share", ["all", "none"])
+def test_recurrent_networks_unrolled_are_those_that_acted(joint, share):
     """Hidden states and probabilities while acting are those that learning finds, over the ends of episodes."""
     env = Relay()
-    config = mappo.Config(num_units=5, recurrent=True, share_parameters=shared, epochs=1, minibatches=2)
+    config = mappo.Config(num_units=5, recurrent=True, share=share, epochs=1, minibatches=2)
     problem = problem_of(env.spec, config, joint)
     algo = mappo.make(config, env.spec, problem.sees)
 
@@ -256,7 +260,7 @@ def test_step_sizes_fall_to_zero():
 
 
 def test_one_actor_for_all_is_exported_for_each():
-    config = mappo.Config(num_units=4, share_parameters=True)
+    config = mappo.Config(num_units=4, share="all")
     algo, batch = mappo.make(config, MIXED), random_rollout(MIXED, alive=0.8)
     agents, _ = jax.jit(algo.update, compiler_options=QUICKLY)(algo.init(prng.key(0)), batch, prng.key(1))
     assert agents.nets.critic.body[0].weight.shape[0] == 1
@@ -265,6 +269,43 @@ def test_one_actor_for_all_is_exported_for_each():
     team = numpy_policy.make_team(numpy_policy.layers_of(plain.layers, plain.std), spaces, numpy_policy.Rules(**plain.rules))
     expected, _ = algo.greedy(algo.policy(agents), (), batch.obs[0])
     np.testing.assert_allclose(numpy_policy.greedy(team, np.asarray(batch.obs[0])), expected, atol=1e-6)
+
+
+def test_a_shared_set_steps_along_the_mean_gradient_of_its_agents():
+    """As networks of each agent's own that compute the same: joint critics whose weights are in the order of the agents."""
+    config = dataclasses.replace(SMALL, clip=0.0, value_norm="none", norm="layer", share="role")
+    algo, batch = mappo.make(config, PACK), random_rollout(PACK, alive=0.8)
+    alone = mappo.make(dataclasses.replace(config, share="none"), PACK)
+    by_role = sharing.sharing_of("role", PACK)
+    assert by_role is not None
+    rows = [(3 * order[:, None] + np.arange(3)).ravel() for order in sharing.own_first(3)]
+
+    def with_rows(critic, rows):
+        first, *rest = critic.body
+        weight = jnp.stack([weight[own] for weight, own in zip(first.weight, rows, strict=True)])
+        return critic._replace(body=(first._replace(weight=weight), *rest))
+
+    agents = algo.init(prng.key(0))
+    actor, critic = sharing.expanded(by_role, agents.nets)
+    each = alone.init(prng.key(0))._replace(nets=mappo.Nets(actor, with_rows(critic, map(np.argsort, rows))))
+    after, metrics = jax.jit(algo.update, compiler_options=QUICKLY)(agents, batch, prng.key(1))
+    expected, expected_metrics = jax.jit(alone.update, compiler_options=QUICKLY)(each, batch, prng.key(1))
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, metrics, expected_metrics)
+    moments = expected.actor_opt.mu, with_rows(expected.critic_opt.mu, rows)
+    means = jax.tree.map(lambda leaf: np.stack([leaf[:2].mean(axis=0), leaf[2]]), moments)
+    jax.tree.map(close, (after.actor_opt.mu, after.critic_opt.mu), means)
+    assert np.abs(means[1].body[0].weight).max() > 1e-3
+
+
+def test_a_shared_set_has_one_value_normaliser():
+    config, by_role = mappo.Config(value_decay=0.5), sharing.sharing_of("role", PACK)
+    target = jnp.asarray([[[1.0, 3.0, 5.0]], [[8.0, 100.0, 7.0]]])
+    alive = jnp.asarray([[[True, True, True]], [[True, False, True]]])
+    found = mappo.see_returns(config, Moments(*(jnp.zeros(2),) * 3), target, alive, by_role)
+    np.testing.assert_allclose(found.count, [1, 1])
+    np.testing.assert_allclose(found.mean, [4, 6])  # of 1, 8 and 3; of 5 and 7
+    np.testing.assert_allclose(found.variance, [(9 + 16 + 1) / 3, 1], rtol=1e-6)
 
 
 def test_workers_explore_with_the_learnt_widths():
@@ -287,5 +328,7 @@ def test_workers_explore_with_the_learnt_widths():
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(UsageError, match="--clip-ratio must be above 0, not 0"):
         mappo.Config(clip_ratio=0)
-    with pytest.raises(UsageError, match="leave out --share-parameters"):
-        mappo.Config(norm="layer", share_parameters=True)
+    sees = np.eye(3, dtype=bool) | np.array([[True], [True], [False]])
+    with pytest.raises(UsageError, match="choose --share role"):
+        mappo.make(mappo.Config(share="all"), PACK, sees)
+    mappo.make(mappo.Config(share="role"), PACK, sees)

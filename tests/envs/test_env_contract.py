@@ -12,6 +12,7 @@ VARIANTS = [
     *((name, {}) for name in WORLDS),
     *((name, {"actions": "continuous"}) for name in ("simple_reference",)),
     ("simple_spread", {"flavour": "openai", "N": 2, "terminate_on_success": True}),
+    ("simple_tag", {"num_agent_neighbors": 5, "num_landmark_neighbors": 1, "curriculum": True}),
     ("switch2", {"observation": "full", "clock": False}),
 ]
 
@@ -23,7 +24,7 @@ def test_nothing_is_wrong_with(name, arguments):
 
 def test_worlds_are_found_without_a_list():
     assert list(WORLDS) == sorted(WORLDS)
-    assert len(WORLDS) == 12
+    assert len(WORLDS) == 15
     assert not any(vars(world).get("name") is None for world in WORLDS.values())
     assert Scenario not in WORLDS.values()
 

@@ -4,6 +4,8 @@ base.py         the contract: `Algorithm` computes, `Entry` answers what others 
 offpolicy.py    what MADDPG's family shares: layout of minibatches, visibility, targets, clipping
 exploration.py  how MADDPG and MATD3 act: relaxed choices and additive noise
 onpolicy.py     what COMA's and MAPPO's family shares: networks over a rollout, team rewards, returns, minibatches
+sharing.py      which agents share parameters: an index from agents to sets
+attention.py    a critic over the set of agents, for many agents
 maddpg.py       MADDPG and independent DDPG
 matd3.py        MATD3
 masac.py        MASAC and, with --order sequential, HASAC's order of updates

@@ -141,7 +141,7 @@ def make(
         policy=lambda agents: Acting(agents.actor),
         metrics=metrics,
         # It travels to learners in other processes, so it must not hold a lambda.
-        update_one=partial(offpolicy.update_one, update_agent, config, problem) if config.order == "snapshot" else None,
+        update_one=partial(offpolicy.update_one, update_agent, config, problem) if offpolicy.learn_apart(config) else None,
         gather=partial(offpolicy.gather, config, problem),
     )
 
@@ -149,4 +149,5 @@ def make(
 def actors(config: Settings, spec: Spec, policy: Acting) -> Actors | None:
     """Returns the policy as plain networks, or None if the network is the user's own."""
     names = ("world_action", "temperature", "noise", "noise_start", "noise_end", "noise_steps")
-    return None if config.model else Actors(policy.actor, {name: getattr(config, name) for name in names})
+    layers = offpolicy.plain_actors(config, spec, policy.actor)
+    return None if layers is None else Actors(layers, {name: getattr(config, name) for name in names})

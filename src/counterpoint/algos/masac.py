@@ -208,7 +208,7 @@ def decide_all(
     noise: Noise,
 ) -> Decision:
     """Returns the decisions of all agents [N, …] at their observations."""
-    raw = jax.vmap(offpolicy.one_by_one(lambda net, seen: offpolicy.outputs(problem, net, seen)))(actor, obs)
+    raw = offpolicy.all_outputs(problem, actor, obs)
     return jax.vmap(decide)(problem.heads, choices_of(problem.spec), raw, legal, noise)
 
 
@@ -481,7 +481,8 @@ def policy_outputs(
 def actors(config: Config, spec: Spec, policy: Acting) -> Actors | None:
     """Returns the policy as plain networks, or None if the network is the user's own."""
     noise = "squashed" if any(isinstance(space, Box) for space in spec.action_spaces) else "gaussian"
-    return None if config.model else Actors(policy.actor, {"world_action": "one-hot", "noise": noise})
+    layers = offpolicy.plain_actors(config, spec, policy.actor)
+    return None if layers is None else Actors(layers, {"world_action": "one-hot", "noise": noise})
 
 
 # --- All agents.
@@ -520,7 +521,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
         update=partial(update, config, problem),
         policy=lambda agents: Acting(agents.actor),
         metrics=METRICS,
-        update_one=partial(offpolicy.update_one, update_agent, config, problem) if config.order == "snapshot" else None,
+        update_one=partial(offpolicy.update_one, update_agent, config, problem) if offpolicy.learn_apart(config) else None,
         gather=partial(offpolicy.gather, config, problem),
     )
 

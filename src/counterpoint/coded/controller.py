@@ -87,7 +87,8 @@ def require_distributable(algo: Algorithm) -> None:
     """Raises UsageError if the algorithm cannot update agents independently."""
     if algo.update_one is None:
         raise UsageError(
-            "agents that learn one after another cannot be distributed: choose --order snapshot, or leave out --learners."
+            "agents that learn one after another or share parameters cannot be distributed: choose --order snapshot and"
+            " --share none, or leave out --learners."
         )
 
 

@@ -4,7 +4,7 @@ base.py       the base class, and what it derives from a world's methods
 registry.py   all built-in worlds by name
 own.py        worlds of the user's own: any class with `reset` and `step`
 check.py      the contract, as sentences about what a world gets wrong
-mpe/          the nine particle worlds
+mpe/          the twelve particle worlds
 switch.py, tennis.py   a corridor, and two rackets
 jaxmarl.py, gymnax.py  environments of these packages; jax_spaces.py translates their spaces
 """
