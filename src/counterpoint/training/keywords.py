@@ -76,8 +76,8 @@ class TrainSettings(TypedDict, total=False):
     """Number of hidden layers."""
     recurrent: bool
     """Make the last hidden layer of the actors a gated recurrent unit, which remembers the episode."""
-    share_parameters: bool
-    """Train one actor for all agents; it also reads the agent's index."""
+    share: Literal["none", "role", "all"]
+    """Give every agent an actor of its own, or let the agents of a role, or all agents, share one."""
     learn_from: Literal["team", "own"]
     """Maximise the mean reward of the agent's team, or the agent's own reward."""
     standardise_rewards: bool
@@ -150,6 +150,9 @@ class TrainSettings(TypedDict, total=False):
     """Final standard deviation of the exploration noise."""
     noise_steps: int
     """Environment steps over which the noise decays linearly."""
+    critic: Literal["joint", "attention"]
+    """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters,
+    one that pools them by attention."""
     gae_lambda: float
     """λ of the advantages (0: one reward and the next value; 1: all rewards of the rollout)."""
     epochs: int
@@ -314,8 +317,8 @@ class GridSettings(TypedDict, total=False):
     """Number of hidden layers."""
     recurrent: bool | Sequence[bool]
     """Make the last hidden layer of the actors a gated recurrent unit, which remembers the episode."""
-    share_parameters: bool | Sequence[bool]
-    """Train one actor for all agents; it also reads the agent's index."""
+    share: Literal["none", "role", "all"] | Sequence[Literal["none", "role", "all"]]
+    """Give every agent an actor of its own, or let the agents of a role, or all agents, share one."""
     learn_from: Literal["team", "own"] | Sequence[Literal["team", "own"]]
     """Maximise the mean reward of the agent's team, or the agent's own reward."""
     standardise_rewards: bool | Sequence[bool]
@@ -388,6 +391,9 @@ class GridSettings(TypedDict, total=False):
     """Final standard deviation of the exploration noise."""
     noise_steps: int | Sequence[int]
     """Environment steps over which the noise decays linearly."""
+    critic: Literal["joint", "attention"] | Sequence[Literal["joint", "attention"]]
+    """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters,
+    one that pools them by attention."""
     gae_lambda: float | Sequence[float]
     """λ of the advantages (0: one reward and the next value; 1: all rewards of the rollout)."""
     epochs: int | Sequence[int]
