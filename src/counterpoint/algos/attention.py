@@ -312,7 +312,7 @@ def _update_set(
     grads, metrics = mean((grads, means))
     critic, critic_opt = offpolicy.descend(config, config.critic_lr or config.lr, own.critic, grads, own.critic_opt)
 
-    everyone = pool(critic, activation, roles, batch.obs, batch.action)
+    everyone = pool(critic, activation, roles, batch.obs, batch.action)  # pyright: ignore[reportArgumentType]
     noise = gumbel(key, (*rows.reward.shape, problem.spec.act_size))
     (_, losses), grads = jax.value_and_grad(actor_loss, argnums=2, has_aux=True)(
         config, roles, own.actor, critic, everyone, batch, rows, noise

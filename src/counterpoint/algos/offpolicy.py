@@ -464,7 +464,8 @@ def visible_to_sets(problem: Problem, shared: Sharing) -> np.ndarray:
     n = spec.num_agents
     sharing.require_like_critics(shared, problem.sees)
     unread = problem.unread
-    for m in range(shared.num_sets if unread is not None else 0):
+    for m in range(0 if unread is None else shared.num_sets):
+        assert unread is not None
         own = unread[shared.sets == m], (spec.act_mask & ~unread)[shared.sets == m]
         if (own[0].any(axis=0) & own[1].any(axis=0)).any():
             raise UsageError("agents with discrete and with continuous actions cannot share parameters: choose --share role.")
