@@ -3,14 +3,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: train test check test-slow test-adapters chaos audit bench results docs setup clean
+.PHONY: train test check test-slow test-thorough test-adapters chaos audit bench results docs setup clean
 
 train: ARGS ?= --preset demo
 train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" instead of the demo
 	$(BIN)/counterpoint train $(ARGS)
 
-test: $(VENV)/ready         ## the fast tests; they compile much and run little, so the compiler need not try hard
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+# Tests compile much and run little, so the compiler need not try hard.
+QUICKLY = XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+test: $(VENV)/ready         ## the fast tests
+	$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-thorough: $(VENV)/ready  ## the tests of tests/thorough.txt, which take more than a few seconds each
+	$(QUICKLY) $(BIN)/python -m pytest -m 'thorough and not slow' -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/ready        ## format, lint, types, import layers
 	$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, runtime_checkable
 
 if "COUNTERPOINT_TESTS" not in os.environ:  # workers inherit it
@@ -41,6 +42,14 @@ gc.set_threshold(50_000, 20, 100)  # tracing makes many objects, most of which l
 
 settings.register_profile("counterpoint", deadline=None, derandomize=True, database=None)
 settings.load_profile("counterpoint")
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Marks the tests of thorough.txt, which `make test` leaves to `make test-thorough`."""
+    listed = set((Path(__file__).parent / "thorough.txt").read_text().splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker("thorough")
 
 
 def pytest_unconfigure() -> None:

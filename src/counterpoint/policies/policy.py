@@ -166,6 +166,7 @@ def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env
 def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False) -> list[Policy]:
     """Returns every policy that a run kept along the way, the last one included, in the order of training."""
     run = run if isinstance(run, Run) else open_run(run)
+    sources.settings_of(run, env, trust)  # refuses a stranger's code before anything else is said
     return _load(run, seed_index, history.episodes_of(run), env, trust)
 
 
