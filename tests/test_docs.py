@@ -31,8 +31,8 @@ FILE_BLOCK = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.MULTILINE
 """A block that readers save as a file."""
 SPAN = re.compile(r"`([^`\n]+)`")
 TINY = "num_episodes=40, batch_size=8, max_episode_len=5, eval_episodes=0, num_units=8, devices=1"
-OTHERS_FLAGS = {"--exclude-editable", "--config", "--env-config"}
-"""Flags of pip and of EPyMARL."""
+OTHERS_FLAGS = {"--exclude-editable", "--config", "--env-config", "--take", "--short", "--only", "--count", "--kinds", "--docs"}
+"""Flags of pip, of EPyMARL, and of the scripts that make the gallery and attack runs."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -162,6 +162,7 @@ def test_flags_exist():
     families = [configs.override(configs.Config(), algorithm=name) for name in entries()]
     names = {name for family in families for name in configs.homes_of(family)}
     known = {"--" + name.replace("_", "-") for name in names} | {"--help"} | OTHERS_FLAGS
+    known |= {"--no-" + name.replace("_", "-") for name in names}
     for command in cli.COMMANDS.values():
         known |= {"--" + name.rstrip("_").replace("_", "-") for name in inspect.signature(command.function).parameters}
     found = {(page, flag) for page, span in prose_spans() for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
