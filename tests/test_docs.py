@@ -244,6 +244,8 @@ def test_mentioned_files_exist():
         "team.gif",
         "learners.csv",
         "learners.png",
+        "spec.json",
+        "sbom.json",
     }  # in a run's folder
     known |= {
         "comparison.md",
@@ -281,7 +283,7 @@ def test_mentioned_functions_exist():
         if (
             match
             and match[1] in homes.keys() - {"world"}
-            and match[2] not in ("py", "json", "csv", "md", "tex", "npz", "png", "pdf", "svg", "safetensors", "onnx")
+            and match[2] not in ("py", "json", "csv", "md", "tex", "npz", "png", "pdf", "svg", "safetensors", "onnx", "sums")
         ):
             modules = [importlib.import_module(name) for name in homes[match[1]] if not name.endswith("__main__")]
             assert span in homes.get(match[2], ()) or any(hasattr(module, match[2]) for module in modules), (page, span)
