@@ -251,7 +251,7 @@ def values(
     critic: Params | Any,
     inputs: Float[Array, "I B"],
     learning: bool = False,
-    first: Int[Array, ""] | None = None,
+    first: Int[Array, ""] | int = 0,
     change: Float[Array, "A B"] | None = None,
 ) -> Float[Array, "C B"]:
     """Returns Q of each of the agent's choices; `change` is added to the part of the input that begins at `first`."""
