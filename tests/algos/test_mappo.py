@@ -302,11 +302,14 @@ def test_a_shared_set_steps_along_the_mean_gradient_of_its_agents():
         weight = jnp.stack([weight[own] for weight, own in zip(first.weight, rows, strict=True)])
         return critic._replace(body=(first._replace(weight=weight), *rest))
 
-    agents = algo.init(prng.key(0))
-    actor, critic = sharing.expanded(by_role, agents.nets)
-    each = alone.init(prng.key(0))._replace(nets=mappo.Nets(actor, with_rows(critic, map(np.argsort, rows))))
-    after, metrics = jax.jit(algo.update, compiler_options=QUICKLY)(agents, batch, prng.key(1))
-    expected, expected_metrics = jax.jit(alone.update, compiler_options=QUICKLY)(each, batch, prng.key(1))
+    @functools.partial(jax.jit, compiler_options=QUICKLY)
+    def run(key):
+        agents = algo.init(key)
+        actor, critic = sharing.expanded(by_role, agents.nets)
+        each = alone.init(key)._replace(nets=mappo.Nets(actor, with_rows(critic, map(np.argsort, rows))))
+        return algo.update(agents, batch, key), alone.update(each, batch, key)
+
+    (after, metrics), (expected, expected_metrics) = run(prng.key(0))
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(close, metrics, expected_metrics)
     moments = expected.actor_opt.mu, with_rows(expected.critic_opt.mu, rows)

@@ -463,13 +463,11 @@ def visible_to_sets(problem: Problem, shared: Sharing) -> np.ndarray:
     spec = problem.spec
     n = spec.num_agents
     sharing.require_like_critics(shared, problem.sees)
-    unread = problem.unread
-    for m in range(0 if unread is None else shared.num_sets):
-        assert unread is not None
-        own = unread[shared.sets == m], (spec.act_mask & ~unread)[shared.sets == m]
-        if (own[0].any(axis=0) & own[1].any(axis=0)).any():
+    if problem.unread is not None:
+        unread, read = problem.unread, spec.act_mask & ~problem.unread
+        if any((unread[own].any(axis=0) & read[own].any(axis=0)).any() for own in shared.members):
             raise UsageError("agents with discrete and with continuous actions cannot share parameters: choose --share role.")
-    seen = visible(spec, problem.sees, unread)
+    seen = visible(spec, problem.sees, problem.unread)
     parts = (part.reshape(n, n, -1) for part in np.split(seen, [n * spec.obs_size], axis=1))
     return sharing.union(shared, np.concatenate([sharing.listed_own_first(part).reshape(n, -1) for part in parts], axis=1))
 
@@ -502,9 +500,7 @@ def adam(config: Settings, lr: float) -> Any:
     return optax.adam(optax.linear_schedule(lr, 0.0, config.lr_steps) if config.lr_steps else lr)
 
 
-def descend(
-    config: Settings, lr: float, params: Params | Any, grads: Params | Any, opt: optax.OptState
-) -> tuple[Params | Any, optax.OptState]:
+def descend(config: Settings, lr: float, params: Tree, grads: Tree, opt: optax.OptState) -> tuple[Tree, optax.OptState]:
     """Returns a network and its optimiser after one step down the clipped gradient."""
     grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")
     updates, opt = adam(config, lr).update(grads, opt)

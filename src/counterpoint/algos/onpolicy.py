@@ -227,6 +227,7 @@ def run_columns(
     if network.cell is None or network.head is None:
         return mlp(network.body, x, units=COLUMNS), ()
     cell = network.cell
+    assert done is not None
 
     def proceed(hidden: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         gates, done = now
