@@ -414,9 +414,10 @@ def _stop_signals() -> Iterator[threading.Event]:
         with suppress(OSError):  # print may be what was interrupted
             os.write(2, b"\nstopping at the next safe moment; once more to stop at once\n")
 
-    wanted = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-    # nohup ignores SIGHUP on purpose.
-    old = {number: signal.signal(number, handle) for number in set(wanted) if signal.getsignal(number) != signal.SIG_IGN}
+    wanted = {signal.SIGINT, signal.SIGTERM}
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it on purpose
+        wanted.add(signal.SIGHUP)
+    old = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield stop
     finally:
