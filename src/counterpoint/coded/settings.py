@@ -42,8 +42,6 @@ class Distribution:
         at_most(self, MOST_LEARNERS, "learners", "min_learners")
         at_most(self, 1e6, "pad", "patience")
         at_most(self, LARGEST, "timeline")
-        if self.code != "auto":
-            parse_scheme(self.code)
 
     def check(self, num_agents: int) -> None:
         """Raises UsageError if these settings cannot work together or with this many agents."""
