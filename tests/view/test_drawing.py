@@ -106,7 +106,7 @@ class Painted(World):
         role = {True: "agent", False: "adversary"}[bool(state.heat[1] > 0.5)]
         shapes = [Circle(2 * float(place[0, 0]) - 1, -place[0, 1], 0.1 + 0.1 * abs(float(state.heat[0])), warm, "a")]
         if state.mode == 1:
-            shapes.append(Speech(0.0, 0.0, "agent", tuple(np.clip(place[1], 0, 1).tolist())))
+            shapes.append(Speech(0.0, 0.0, "agent", tuple(place[1].tolist())))
         x, y = place[1].tolist()
         shapes.append(Polygon(((x, y), (x + 1, y), (x, y + 1)), role, f"{helper(x):.2f}"))
         return Picture((-3.0, -3.0, 3.0, 3.0), tuple(shapes), f"heat {float(np.max(state.heat)):.1f}  mode {int(state.mode)}")

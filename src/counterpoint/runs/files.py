@@ -67,7 +67,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(draft, path)
     except OSError as error:
         raise UsageError(
-            f"cannot write {shown(str(path))} ({error.strerror or error}): choose an existing folder that you may write to."
+            f"cannot write {shown(str(path), 300)} ({error.strerror or error}): choose an existing folder that you may write to."
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def make_folder(folder: str | Path, option: str) -> None:
             expanded(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{option} {shown(str(folder))} cannot be made ({error.strerror}): choose a folder that you may write to."
+            f"{option} {shown(str(folder), 300)} cannot be made ({error.strerror}): choose a folder that you may write to."
         ) from error
 
 
