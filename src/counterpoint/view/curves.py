@@ -65,9 +65,9 @@ def figure(rows: Rows, column: str, title: str) -> str:
             ' stroke-linejoin="round"/>'
         )
 
-    lines = [line(x, y, 1, 0.35) for x, y in seeds] if len(seeds) > 1 else []
+    lines = [line(x, y, 1.0, 0.35) for x, y in seeds] if len(seeds) > 1 else []
     if mean.size > 1:
-        lines.append(line(episodes, mean, 2, 1))
+        lines.append(line(episodes, mean, 2.0, 1.0))
     foot = HEIGHT - BOTTOM
     texts = [
         f'<text x="{LEFT - 5}" y="{TOP + 8}" text-anchor="end">{number(high)}</text>',
