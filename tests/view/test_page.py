@@ -172,7 +172,7 @@ def test_play_pause_step_and_scrub(page):
     before = page.run("Array.from(counterpoint.stage.frame.state[0])")
     page.click("#scrub")
     page.key("Home")
-    assert page.run("counterpoint.stage.cursor") == 0
+    page.wait("counterpoint.stage.cursor === 0")
     assert page.run("Array.from(counterpoint.stage.frame.state[0])") != before
     page.run("document.activeElement.blur()")
     page.key(" ")

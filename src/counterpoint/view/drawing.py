@@ -32,7 +32,7 @@ TOLERANCE = 1e-4
 
 OPERATIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "add": (lambda a, b: a + b, "({}+{})"),
-    "sub": (lambda a, b: a - b, "({}-{})"),
+    "sub": (lambda a, b: a - b, "({}- {})"),
     "mul": (lambda a, b: a * b, "({}*{})"),
     "div": (lambda a, b: a / b if b else math.nan, "({}/{})"),
     "floordiv": (lambda a, b: a // b if b else 0, "Math.floor({}/{})"),
