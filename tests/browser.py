@@ -179,11 +179,12 @@ class Page:
             clickCount=0 if kind == "mouseMoved" else 1,
         )
 
-    def click(self, selector: str) -> None:
-        """Clicks on the middle of an element."""
+    def click(self, selector: str, left: bool = False) -> None:
+        """Clicks on the middle of an element, or on its left end."""
         x, y = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-            " const b = e.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]; })()"
+            " const b = e.getBoundingClientRect(); return [b.left + "
+            f"{'2' if left else 'b.width / 2'}, b.top + b.height / 2]; }})()"
         )
         self.mouse("mousePressed", x, y)
         self.mouse("mouseReleased", x, y)

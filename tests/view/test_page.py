@@ -170,8 +170,7 @@ def test_play_pause_step_and_scrub(page):
     page.key(",")
     assert page.run("counterpoint.stage.cursor") == at
     before = page.run("Array.from(counterpoint.stage.frame.state[0])")
-    page.click("#scrub")
-    page.key("Home")
+    page.click("#scrub", left=True)
     page.wait("counterpoint.stage.cursor === 0")
     assert page.run("Array.from(counterpoint.stage.frame.state[0])") != before
     page.run("document.activeElement.blur()")

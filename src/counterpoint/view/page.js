@@ -107,8 +107,9 @@ class Page {
     this.get("speed").value = String(Math.log2(this.speed));
     this.get("speed").addEventListener("input", (event) => this.faster(2 ** Number(event.target.value)));
     this.get("scrub").addEventListener("input", (event) => {
+      const moment = Number(event.target.value); // pausing draws, which moves the slider to the present moment
       this.play(false);
-      stage.seek(Number(event.target.value));
+      stage.seek(moment);
       this.show();
     });
     this.rows = info.agents.map((agent, i) => {
