@@ -283,7 +283,8 @@ def test_mentioned_functions_exist():
         if (
             match
             and match[1] in homes.keys() - {"world"}
-            and match[2] not in ("py", "json", "csv", "md", "tex", "npz", "png", "pdf", "svg", "safetensors", "onnx", "sums")
+            and match[2]
+            not in ("py", "json", "csv", "md", "tex", "npz", "png", "pdf", "svg", "safetensors", "onnx", "sums", "gif", "html")
         ):
             modules = [importlib.import_module(name) for name in homes[match[1]] if not name.endswith("__main__")]
             assert span in homes.get(match[2], ()) or any(hasattr(module, match[2]) for module in modules), (page, span)
