@@ -12,11 +12,13 @@ from pathlib import Path
 
 def main() -> None:
     limit, *logs = sys.argv[1:]
-    seconds: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = {}
     for log in logs:
+        here: dict[str, float] = defaultdict(float)
         for line in Path(log).read_text().splitlines():
             if found := re.fullmatch(r"([\d.]+)s (?:call|setup|teardown) +(.*)", line.rstrip()):
-                seconds[found[2]] += float(found[1])
+                here[found[2]] += float(found[1])
+        seconds |= {name: max(spent, seconds.get(name, 0.0)) for name, spent in here.items()}
     names = sorted(name for name, spent in seconds.items() if spent > float(limit))
     Path(__file__).with_suffix(".txt").write_text("".join(f"{name}\n" for name in names))
     rest = sum(spent for name, spent in seconds.items() if name not in names)
