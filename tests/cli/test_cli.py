@@ -344,7 +344,7 @@ def test_play_runs_and_plot(call: Any, tmp_path: Path) -> None:
 
 
 def test_divergence_is_exit_code_3(call: Any) -> None:
-    result = call(["train", *tiny_words(scenario="simple", num_episodes=48, exp_name="wild", lr=1e38)])
+    result = call(["train", *tiny_words(scenario="simple", num_episodes=48, exp_name="wild", lr=1e9)])
     assert result.code == 3
     assert result.err.startswith("counterpoint: the ")
     assert " of agent_0 became infinite or NaN by step " in result.err
