@@ -67,7 +67,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(draft, path)
     except OSError as error:
         raise UsageError(
-            f"cannot write {shown(str(path), 300)} ({error.strerror or error}): choose a folder that you may write to."
+            f"cannot write {shown(str(path), 300)} ({error.strerror or error}): choose an existing folder that you may"
+            " write to."
         ) from error
     finally:
         with contextlib.suppress(OSError):
