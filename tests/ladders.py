@@ -14,10 +14,10 @@ from counterpoint.training.rollout import rollout, start
 NUM_ENVS, NUM_STEPS, BATCH, CAPACITY = 16, 4, 64, 64 * 512
 
 
-def climb(make, env, config, iterations=300, seed=0):
+def climb(make, env, config, iterations=300, seed=0, sees=None):
     """Agents after that many rounds."""
     spec = env.spec
-    algo = make(config, spec, np.ones((spec.num_agents,) * 2, bool))
+    algo = make(config, spec, np.ones((spec.num_agents,) * 2, bool) if sees is None else sees)
     memory = uniform(example(spec), CAPACITY, BATCH, NUM_ENVS * NUM_STEPS)
 
     def iteration(loop, key):

@@ -1,7 +1,6 @@
 """The learner's pieces together, on worlds whose answer is known: value, discount, observation, action, coordination."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +10,9 @@ import pytest
 from counterpoint.algos import maddpg, offpolicy
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of, to_world
-from counterpoint.training.replay import example, uniform
-from counterpoint.training.rollout import rollout, start
+from ladders import climb
 from probes import Choosing, Delayed, Matching, Probe, Reading, Steering, TwoHeads, Xor
 
-NUM_ENVS, NUM_STEPS, BATCH, CAPACITY = 16, 4, 64, 64 * 512
 QUICK = maddpg.Config(num_units=32, num_layers=1, tau=0.1, noise_start=0.5, noise_end=0.5)
 
 
@@ -26,28 +23,8 @@ def no_nans():
 
 
 def train(env, config=QUICK, iterations=300, sees=None, seed=0):
-    """Agents after that many rounds of rollout, add, sample, update under one jit."""
-    spec = env.spec
-    algo = maddpg.make(config, spec, np.ones((spec.num_agents,) * 2, bool) if sees is None else sees)
-    memory = uniform(example(spec), CAPACITY, BATCH, NUM_ENVS * NUM_STEPS)
-
-    def iteration(loop, key):
-        agents, worlds, ring = loop
-        key_roll, key_sample, key_learn = jax.random.split(key, 3)
-        worlds, steps, _ = rollout(env, algo, algo.policy(agents), worlds, key_roll, NUM_STEPS, jnp.zeros((), jnp.int32))
-        ring = memory.add(ring, steps)
-        agents, _ = algo.update(agents, memory.sample(ring, key_sample), key_learn)
-        return (agents, worlds, ring), None
-
-    # Each world is compiled once and run for a blink: the compiler need not try hard.
-    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-    def run(key):
-        key_init, key_start, key_loop = jax.random.split(key, 3)
-        loop = algo.init(key_init), start(env, algo, key_start, NUM_ENVS), memory.init()
-        (agents, _, _), _ = jax.lax.scan(iteration, loop, jax.random.split(key_loop, iterations))
-        return agents
-
-    return run(prng.key(seed))
+    """Agents of MADDPG after that many rounds."""
+    return climb(maddpg.make, env, config, iterations, seed, sees)
 
 
 def q_of(agents, obs, action, i=0):

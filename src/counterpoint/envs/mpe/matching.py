@@ -1,14 +1,63 @@
-"""Optimal one-to-one matching of agents and places, compiled: the least total distance (the linear assignment problem)."""
+"""Worlds in which each agent takes one of N places: agents and places are matched so that the sum of distances is least."""
 
+from dataclasses import dataclass
 from itertools import permutations
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from counterpoint.core.types import Metric
+from counterpoint.envs.base import check_count
+from counterpoint.envs.mpe.scenario import Scenario, State
+from counterpoint.envs.mpe.world import between, length
+
+IN_PLACE = 0.05
+FARTHEST = 2.0
 EXHAUSTIVE = 5
 """Up to this many agents, all orders are compared: 120 sums cost less than the steps of a search."""
+
+
+@dataclass(frozen=True)
+class Arrangement(Scenario):
+    """What worlds of N agents and N places share; a subclass says where the places are."""
+
+    N: int = 4
+    """Agents."""
+    terminate_on_success: bool = False
+    """End the game when every agent is within 0.05 of its place."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self, "N", 1)
+
+    def places(self, state: State) -> Float[Array, "N 2"]:
+        """Returns the places, in no particular order."""
+        raise NotImplementedError
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("agent",) * self.N
+
+    def apart(self, state: State) -> Float[Array, " N"]:
+        """Returns the distance of each agent to its assigned place."""
+        return matched(length(between(state.position, self.places(state))))
+
+    def reward(self, state: State) -> Float[Array, " N"]:
+        return jnp.broadcast_to(-jnp.mean(jnp.minimum(self.apart(state), FARTHEST)), (self.N,))
+
+    def success(self, state: State) -> Bool[Array, ""]:
+        return jnp.all(self.apart(state) < IN_PLACE) if self.terminate_on_success else super().success(state)
+
+    def metrics(self, state: State) -> dict[str, Metric]:
+        apart = self.apart(state)
+        return {
+            "distance": Metric(jnp.mean(apart), "mean"),
+            "final_distance": Metric(jnp.mean(apart), "last"),
+            "in_place": Metric(jnp.sum((apart < IN_PLACE) * 1.0), "last"),
+            "success": Metric(jnp.all(apart < IN_PLACE) * 1.0, "last"),
+        }
 
 
 def matched(cost: Float[Array, "N N"]) -> Float[Array, " N"]:
