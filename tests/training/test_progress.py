@@ -9,7 +9,7 @@ import pytest
 
 import counterpoint
 from counterpoint.training import progress
-from counterpoint.training.progress import Console, Notebook, Progress, shown
+from counterpoint.training.progress import Console, Notebook, Progress, display_of
 from tiny import TINY
 
 SHORT: dict[str, Any] = TINY | {"scenario": "simple", "num_episodes": 16, "warmup": 100}
@@ -65,11 +65,11 @@ def test_a_notebook_gets_one_line(notebook: list[Handle], tmp_path: Path, capsys
 
 def test_the_display_suits_the_place(notebook: list[Handle], monkeypatch: pytest.MonkeyPatch) -> None:
     own = Progress()
-    assert shown(own) is own
-    assert type(shown(False)) is Progress
-    assert isinstance(shown(None), Notebook)
-    assert isinstance(shown(True), Notebook)
+    assert display_of(own) is own
+    assert type(display_of(False)) is Progress
+    assert isinstance(display_of(None), Notebook)
+    assert isinstance(display_of(True), Notebook)
     sys.modules["IPython"].get_ipython = lambda: None  # imported, but not a kernel
-    assert type(shown(None)) is Console
+    assert type(display_of(None)) is Console
     monkeypatch.delitem(sys.modules, "IPython")
     assert not progress._in_notebook()

@@ -166,8 +166,7 @@ def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env
 def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False) -> list[Policy]:
     """Returns every policy that a run kept along the way, the last one included, in the order of training."""
     run = run if isinstance(run, Run) else open_run(run)
-    sources.settings_of(run, env, trust)  # refuses a stranger's code before anything else is said
-    return _load(run, seed_index, history.episodes_of(run), env, trust)
+    return _load(run, seed_index, None, env, trust)
 
 
 def load_closed(run: Run, seed_index: int = 0, at: str | int = "last", env: str = "", trust: bool = False) -> Policy:
@@ -175,8 +174,11 @@ def load_closed(run: Run, seed_index: int = 0, at: str | int = "last", env: str 
     return _load(run, seed_index, [at], env, trust, closed=True)[0]
 
 
-def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, trust: bool, closed: bool = False) -> list[Policy]:
-    """Returns the policies of these moments of a run; the environment is opened once for all, or not at all if `closed`."""
+def _load(
+    run: Run, seed_index: int, moments: Sequence[str | int] | None, env: str, trust: bool, closed: bool = False
+) -> list[Policy]:
+    """Returns the policies of these moments of a run, or of all that it kept; the environment is opened once for all, or not at
+    all if `closed`."""
     described = recorded.read(run) if closed and not env else None
     config = sources.settings_of(run, env, trust, given=("env",) if described else ())
     if not config.world.env:
@@ -186,7 +188,8 @@ def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, tru
         raise UsageError(
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
-    found = [history.load_at(run, at, seed_index) for at in moments]
+    kept = history.episodes_of(run) if moments is None else moments  # only now: a stranger's code is refused first
+    found = [history.load_at(run, at, seed_index) for at in kept]
     world: Environment = described or config.world.build()
     if world is not described:
         config.check(world)
@@ -196,7 +199,7 @@ def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, tru
     first = Policy(world, algo, None, actors=partial(config.entry.actors, config.learning, world.spec))
     first.run = run
     policies = []
-    for at, (tensors, about) in zip(moments, found, strict=True):
+    for at, (tensors, about) in zip(kept, found, strict=True):
         if {name: tensor.shape[1:] for name, tensor in tensors.items()} != wanted:
             what = "policy.safetensors" if at == "last" else f"the policy at {at}"
             raise UsageError(f"{what} of {run.path} does not fit its config.json: restore both, or train anew.")

@@ -26,7 +26,7 @@ from counterpoint.runs.folder import read_json
 from counterpoint.studies.compare import Comparison, compare
 from counterpoint.training import train as training
 from counterpoint.training.keywords import GridSettings
-from counterpoint.training.progress import Console, Progress, shown
+from counterpoint.training.progress import Console, Progress, display_of
 
 NOT_AXES = {"scenario_args", "teams", "exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir"}
 """Settings whose values may contain commas or be lists; they never span a grid."""
@@ -124,7 +124,7 @@ def _preset_name(config: Config) -> str:
 
 def train_cells(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progress: Progress | bool | None = None) -> Grid:
     """Trains the cells one after another, skips those that are finished, and compares all of them."""
-    path, progress = grid_path(cells, axes), shown(progress)
+    path, progress = grid_path(cells, axes), display_of(progress)
     cells = [_fitted(cell._replace(config=_in_grid(cell, path))) for cell in cells]
     make_folder(path, "--save-dir")
     with lock.hold(path, progress.say):  # a second process would start the same cells

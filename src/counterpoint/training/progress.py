@@ -132,7 +132,7 @@ class Notebook(Console):
         self._line.update({"text/plain": f"{self._title}  in {time.monotonic() - self._began:.0f} s"}, raw=True)
 
 
-def shown(progress: "Progress | bool | None") -> Progress:
+def display_of(progress: "Progress | bool | None") -> Progress:
     """Returns where progress goes: the given display, none for False, and otherwise the one that suits the place."""
     if isinstance(progress, Progress):
         return progress

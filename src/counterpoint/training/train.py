@@ -36,7 +36,7 @@ from counterpoint.training.keywords import ResumeSettings, TrainSettings
 from counterpoint.training.learners import require_ray
 from counterpoint.training.loop import Engine, Loop, Program, compiled_pieces
 from counterpoint.training.program import Prepared, prepare
-from counterpoint.training.progress import Progress, require_sinks, shown, sinks
+from counterpoint.training.progress import Progress, display_of, require_sinks, sinks
 from counterpoint.viz import plots
 
 CALL_SECONDS = 0.5
@@ -103,7 +103,7 @@ def train(
     require_sinks(config)
     require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
-    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), shown(progress)
+    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), display_of(progress)
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
         recorded.record(run, prepared.program.env)
@@ -128,7 +128,7 @@ def resume(
     on this machine needs `trust`, or the environment again.
     """
     refuse_nested("counterpoint.resume")
-    run, progress = run if isinstance(run, Run) else runs.open_run(run), shown(progress)
+    run, progress = run if isinstance(run, Run) else runs.open_run(run), display_of(progress)
     old = sources.settings_of(run, env, trust)
     planned = old.training.num_episodes
     config = _changed(old, {"num_episodes": num_episodes or planned, **changes})
