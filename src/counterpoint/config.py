@@ -15,7 +15,7 @@ import tyro
 
 from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
-from counterpoint.core.checks import above, at_least, flag
+from counterpoint.core.checks import above, at_least, flag, fraction
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import address_of
 from counterpoint.core.spaces import Spec
@@ -227,6 +227,27 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Opponents:
+    """Opponents that do not learn."""
+
+    freeze: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEAM=RUN …", help_behavior_hint="(default: none)")] = ()
+    """Teams that do not learn, such as adversary=runs/tag-1, adversary=tag-1@best, adversary=tag-1@12000 (episodes),
+    adversary=export/team.npz or adversary=my_policy.py:function. The other teams learn against them."""
+    league: int = 0
+    """Earlier versions of the run's own policies to keep as opponents (0: no league)."""
+    league_every: int = 0
+    """Updates between the versions that the league keeps (0: spread evenly over the run)."""
+    league_share: float = 0.5
+    """Share of the episodes in which a member of the league plays one of the teams."""
+    league_draw: Literal["uniform", "prioritised"] = "uniform"
+    """Draw members of the league uniformly, or more often those against whom the other team earns little."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "league", "league_every")
+        fraction(self, "league_share")
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings."""
 
@@ -245,6 +266,7 @@ class Config:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
     distribution: Distribution = field(default_factory=Distribution)
+    opponents: Opponents = field(default_factory=Opponents)
 
     @property
     def name(self) -> str:
@@ -306,7 +328,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution")
+GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution", "opponents")
 
 
 def training_of(entry: Entry) -> Training:

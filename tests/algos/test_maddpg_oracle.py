@@ -88,7 +88,7 @@ def play(config, space, outputs, noise):
         part = (outputs + noise)[:, start : start + width] / config.temperature
         weight = np.exp(part - part.max(1, keepdims=True))
         soft.append(weight / weight.sum(1, keepdims=True))
-        shown.append(np.eye(width)[part.argmax(1)] if config.straight_through else soft[-1])
+        shown.append(np.eye(width)[part.argmax(1)] if config.estimator == "straight-through" else soft[-1])
         start += width
 
     def back(grad):
@@ -274,7 +274,9 @@ CASES = {
     ),
     "independent, straight-through, no clip": (
         MIXED,
-        dataclasses.replace(SMALL, minibatch="per-agent", straight_through=True, clip=0.0, num_layers=1, gamma=0.5, tau=0.3),
+        dataclasses.replace(
+            SMALL, minibatch="per-agent", estimator="straight-through", clip=0.0, num_layers=1, gamma=0.5, tau=0.3
+        ),
         np.eye(3, dtype=bool),
         False,
     ),

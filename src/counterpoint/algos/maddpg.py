@@ -25,8 +25,19 @@ from jaxtyping import Array, Bool, Float, Int
 from counterpoint.algos import offpolicy
 from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry
 from counterpoint.algos.offpolicy import Problem, View, column, joint, output_cost, q, q_with_own_action, visible
-from counterpoint.core.actions import gumbel, heads_of, masked, relaxed, relaxed_columns, sampled
-from counterpoint.core.checks import above, at_least
+from counterpoint.core.actions import (
+    Draw,
+    EstimatorSettings,
+    draw,
+    estimated,
+    gumbel,
+    heads_of,
+    masked,
+    relaxed,
+    sampled,
+    target_action,
+)
+from counterpoint.core.checks import at_least
 from counterpoint.core.nets import Params
 from counterpoint.core.ops import Moments, polyak, td_target
 from counterpoint.core.spaces import Spec
@@ -36,15 +47,11 @@ __all__ = ["Agent", "Config", "Problem", "column", "init", "joint", "make", "upd
 
 
 @dataclass(frozen=True)
-class Config(offpolicy.Settings):
+class Config(EstimatorSettings, offpolicy.Settings):
     """Hyperparameters; the defaults are those of the authors' code, except for `minibatch`, `order` and `init`."""
 
     logit_cost: float = 1e-3
     """Weight of the mean squared policy output in the actor's loss."""
-    temperature: float = 1.0
-    """Gumbel-softmax temperature."""
-    straight_through: bool = False
-    """Use one-hot actions forward and soft gradients backward in losses and targets."""
     world_action: Literal["soft", "one-hot"] = "soft"
     """Give the environment relaxed action vectors, as the authors' code does, or sampled one-hot vectors."""
     noise: Literal["gaussian", "ou"] = "gaussian"
@@ -57,15 +64,15 @@ class Config(offpolicy.Settings):
     """Environment steps over which the noise decays linearly."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        above(self, 0, "temperature")
+        offpolicy.Settings.__post_init__(self)
+        EstimatorSettings.__post_init__(self)
         at_least(self, 1, "noise_steps")
         at_least(self, 0, "logit_cost", "noise_start", "noise_end")
 
     @property
     def relax(self) -> offpolicy.Relax:
-        """The differentiable action of losses and targets."""
-        return partial(relaxed_columns, temperature=self.temperature, straight_through=self.straight_through)
+        """The actions of targets."""
+        return partial(target_action, self)
 
 
 class Agent(NamedTuple):
@@ -96,11 +103,11 @@ def critic_loss(
 
 
 def actor_loss(
-    config: Config, problem: Problem, actor: Params | Any, critic: Params | Any, view: View, noise: Float[Array, "A B"]
+    config: Config, problem: Problem, actor: Params | Any, critic: Params | Any, view: View, drawn: Draw
 ) -> Float[Array, ""]:
     """Returns −Q_i(o, a) with agent i acting now and the others as replayed (Eq. 5), plus the cost of large outputs."""
     outputs = offpolicy.outputs(problem, actor, view.obs, learning=True)
-    action = config.relax(view.heads, offpolicy.masked_columns(view.heads, outputs, view.legal), noise)
+    action = estimated(config, view.heads, offpolicy.masked_columns(view.heads, outputs, view.legal), drawn)
     values = q_with_own_action(problem, critic, view, action)
     return -jnp.mean(view.alive * values) + output_cost(config.logit_cost, problem, view, outputs)
 
@@ -132,8 +139,8 @@ def update_agent(
     y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, config.gamma)
 
     critic, critic_opt, values, critic_metrics = train_critic(config, problem, own, view, y, i)
-    noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
-    actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, noise)
+    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, own.actor_opt[0].count)
+    actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, drawn)
 
     agent = Agent(
         actor=actor,
@@ -161,11 +168,11 @@ def train_critic(
 
 
 def train_actor(
-    config: Config, problem: Problem, own: Agent, critic: Params | Any, view: View, noise: Float[Array, "A B"]
+    config: Config, problem: Problem, own: Agent, critic: Params | Any, view: View, drawn: Draw
 ) -> tuple[Params | Any, optax.OptState, dict[str, Float[Array, ""]]]:
     """Returns the actor after one step up the critic, its optimiser and metrics."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem))(actor, critic, view, noise)
+    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem))(actor, critic, view, drawn)
     grads, metrics = offpolicy.per_living(problem, view, (grads, {"actor_loss": loss}))
     return *offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), metrics
 
@@ -260,7 +267,7 @@ def world_action(
 ) -> Float[Array, "E N A"]:
     """Returns actions in the form that the environment gets: relaxed or one-hot."""
     if config.world_action == "soft":
-        return relaxed(problem.heads, outputs, noise, config.temperature, straight_through=False)
+        return relaxed(problem.heads, outputs, noise, config.temperature)
     return sampled(problem.heads, outputs, noise)
 
 

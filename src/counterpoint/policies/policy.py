@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from counterpoint.policies.random import random_actors, random_algorithm
 from counterpoint.runs import Run, history, open_run
 from counterpoint.training import sources
 from counterpoint.training.evaluate import LATE, Episodes, evaluator, pictures, save_film
-from counterpoint.training.program import algorithm_of
+from counterpoint.training.opponents import actors_of, algorithm_of, open_env
 from counterpoint.viz import render
 
 
@@ -139,12 +138,12 @@ def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str) -> 
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     found = [history.load_at(run, at, seed_index) for at in moments]
-    world = config.world.build()
+    world = open_env(config, run.path)
     config.check(world)
     algo = algorithm_of(config, world)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}
-    first = Policy(world, algo, None, actors=partial(config.entry.actors, config.learning, world.spec))
+    first = Policy(world, algo, None, actors=actors_of(config, world.spec))
     policies = []
     for at, (tensors, about) in zip(moments, found, strict=True):
         if {name: tensor.shape[1:] for name, tensor in tensors.items()} != wanted:

@@ -3,7 +3,6 @@
 import math
 import os
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +11,13 @@ import jax.numpy as jnp
 
 from counterpoint import config as configs
 from counterpoint.algos.base import Algorithm, Replay
-from counterpoint.coded.controller import DECODE_ERROR, require_distributable
 from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
+from counterpoint.training.opponents import actors_of, algorithm_of, check_league, open_env
 from counterpoint.training.replay import Memory, example, on_policy, prioritised, row_size, uniform
 from counterpoint.training.size import check_size
 
@@ -51,10 +50,14 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     return min(wanted, present)
 
 
-def prepare(config: Config) -> Prepared:
-    """Opens the environment, checks the settings against it, decides what they leave open and builds the program."""
-    env = config.world.build()
+def prepare(config: Config, home: Path | None = None) -> Prepared:
+    """Opens the environment, checks the settings against it, decides what they leave open and builds the program.
+
+    `home` is the folder of a run that exists already.
+    """
+    env = open_env(config, home)
     config.check(env)
+    check_league(config, env)
     config = _resolve(config, env)
     program = build(config, env)
     if env.compiled is None:
@@ -79,6 +82,9 @@ def _resolve(config: Config, env: Environment) -> Config:
     replays = isinstance(entry.memory(config.learning), Replay)
     warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 10)) if replays else 0)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
+    if (league := config.opponents.league) and not config.opponents.league_every:
+        expected = max(0, total - warmup) * t.updates // t.update_every
+        config = configs.override(config, league_every=max(1, expected // (league + 1)))
     return configs.override(
         config,
         devices=devices if fits else 1,
@@ -113,17 +119,8 @@ def build(config: Config, env: Environment) -> Program:
         schedule=schedule,
         num_seeds=t.num_seeds,
         num_devices=t.devices,
-        actors=partial(config.entry.actors, config.learning, env.spec),
+        actors=actors_of(config, env.spec),
     )
-
-
-def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> Algorithm:
-    """Returns the algorithm that the settings describe, bound to the environment's agents."""
-    algo = config.entry.make(config.learning, env.spec, config.sees(env.spec), axis)
-    if config.distribution.learners:
-        require_distributable(algo)
-        algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
-    return algo
 
 
 def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Schedule, split: int) -> Memory:

@@ -24,7 +24,7 @@ from counterpoint.core.loading import refuse_nested
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
 from counterpoint.runs.files import make_folder, write_whole
-from counterpoint.training import checkpoint, report, sources
+from counterpoint.training import checkpoint, opponents, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
@@ -86,6 +86,7 @@ def train(config: Config | None = None, progress: Progress | None = None, **sett
     run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), progress or Progress()
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
+        opponents.keep(run, config)
         return _train(run, prepared, progress)
 
 
@@ -111,7 +112,7 @@ def resume(
         require_sinks(config)
         require_ray(config)
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        prepared = prepare(config)
+        prepared = prepare(config, run.path)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
         return _train(run, prepared._replace(config=config), progress)
 
