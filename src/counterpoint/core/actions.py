@@ -171,7 +171,7 @@ def _log_sum_exp(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*
 # --- Estimators: what a loss differentiates.
 
 Estimator = Literal["soft", "straight-through", "st-temperature", "annealed", "gumbel-rao", "gapped"]
-"""How a discrete action passes a gradient on (compared by Tilbury et al. 2023, arXiv:2302.11793). All but "soft" draw corners."""
+"""How a discrete action passes a gradient on (compared by Tilbury et al. 2023, arXiv:2302.11793). All but "soft" are hard."""
 
 
 class Draw(NamedTuple):

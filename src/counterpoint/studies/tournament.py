@@ -89,7 +89,7 @@ def tournament(
         raise UsageError(f"a tournament needs at least two runs, not {len(runs)}.")
     if episodes < 2:
         raise UsageError(f"--episodes must be at least 2, not {episodes}.")
-    folder = make_folder(out, "--out") or Path(out)
+    make_folder(out, "--out")
     texts = [str(getattr(run, "path", run)) for run in runs]
     world = open_world(texts, env)
     rows, columns = two_teams(world)
@@ -97,7 +97,7 @@ def tournament(
     cells = cross_play(world, (rows, columns), players, players, episodes, seed)
     ratings = rated((rows, columns), cells)
     result = Tournament((rows, columns), cells, ratings, [])
-    return result._replace(files=write(result, Path(folder)))
+    return result._replace(files=write(result, Path(out)))
 
 
 def open_world(texts: Sequence[str], env: str = "") -> Environment:
@@ -169,10 +169,8 @@ def cross_play(
                 continue
             first, second = row.teams[teams[0]], column.teams[teams[1]]
             pairs = max(len(first), len(second))
-            played = [
-                arena.play((first[k % len(first)], second[k % len(second)]), max(2, episodes // pairs), seed)
-                for k in range(pairs)
-            ]
+            met = [(first[k % len(first)], second[k % len(second)]) for k in range(pairs)]
+            played = [arena.play(pair, max(2, episodes // pairs), seed) for pair in met]
             cells.append(cell_of(world, teams, row.name, column.name, played))
     return cells
 

@@ -106,13 +106,18 @@ def open_env(config: Config, home: Path | None = None) -> Environment:
 
 def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> Algorithm:
     """Returns the algorithm that the settings describe, bound to the environment's agents."""
-    algo = config.entry.make(config.learning, env.spec, config.sees(env.spec), axis)
+    return algorithm_for(config, env.spec, axis)
+
+
+def algorithm_for(config: Config, spec: Spec, axis: str | None = None) -> Algorithm:
+    """Returns the algorithm that the settings describe, bound to these agents."""
+    algo = config.entry.make(config.learning, spec, config.sees(spec), axis)
     if config.distribution.learners:
         require_distributable(algo)
         algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
     if league := config.opponents.league:
         o = config.opponents
-        algo = with_league(algo, env.spec, League(league, max(o.league_every, 1), o.league_share, o.league_draw), axis)
+        algo = with_league(algo, spec, League(league, max(o.league_every, 1), o.league_share, o.league_draw), axis)
     return algo
 
 
@@ -171,7 +176,7 @@ def load_parameters(run: Run, source: Source) -> tuple[Algorithm, Spec, Any]:
         raise UsageError(f"{run.path} has {config.training.num_seeds} seeds, and #{source.seed_index} is none of them.")
     whole = config.world.build()
     spec = learning_spec(config, whole.spec)
-    algo = algorithm_of(config, _SpecOnly(spec))  # pyright: ignore[reportArgumentType]
+    algo = algorithm_for(config, spec)
     tensors, _ = history.load_at(run, source.at, source.seed_index)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     names, leaves = names_of(shapes), jax.tree.leaves(shapes)
@@ -180,12 +185,6 @@ def load_parameters(run: Run, source: Source) -> tuple[Algorithm, Spec, Any]:
         raise UsageError(f"the policy of {run.path} does not fit its config.json: restore both, or train anew.")
     chosen = [jnp.asarray(tensors[name][source.seed_index]) for name in names]
     return algo, spec, jax.tree.unflatten(jax.tree.structure(shapes), chosen)
-
-
-class _SpecOnly(NamedTuple):
-    """As much of an environment as an algorithm needs to act."""
-
-    spec: Spec
 
 
 def in_layout(policy: TeamPolicy, own: Spec, spec: Spec, place: str) -> TeamPolicy:
