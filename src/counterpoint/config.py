@@ -228,7 +228,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Opponents:
-    """Opponents that do not learn."""
+    """Opponents that do not learn, and ensembles of policies."""
 
     freeze: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEAM=RUN …", help_behavior_hint="(default: none)")] = ()
     """Teams that do not learn, such as adversary=runs/tag-1, adversary=tag-1@best, adversary=tag-1@12000 (episodes),
@@ -242,8 +242,14 @@ class Opponents:
     league_draw: Literal["uniform", "prioritised"] = "uniform"
     """Draw members of the league uniformly, or more often those against whom the other team earns little."""
 
+    ensemble: int = 1
+    """Sub-policies per agent, one of which plays a whole episode (1: no ensemble)."""
+    ensemble_teams: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEAM …", help_behavior_hint="(default: all)")] = ()
+    """Teams that have an ensemble."""
+
     def __post_init__(self) -> None:
         at_least(self, 0, "league", "league_every")
+        at_least(self, 1, "ensemble")
         fraction(self, "league_share")
 
 

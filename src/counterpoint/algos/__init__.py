@@ -3,6 +3,8 @@
 base.py       the contract: `Algorithm` computes, `Entry` answers what others ask; finds entries by name or address
 offpolicy.py  what MADDPG's family shares: layout of minibatches, visibility, targets, clipping
 onpolicy.py   what COMA's family shares: networks over a rollout, team rewards, returns
+ensemble.py   policy ensembles, around any algorithm of MADDPG's family
+inference.py  policies of other agents, inferred from what they do
 league.py     opponents from the run's own past, around any algorithm with a replay memory
 maddpg.py     MADDPG and independent DDPG
 coma.py       COMA

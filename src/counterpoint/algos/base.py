@@ -63,6 +63,8 @@ class Replay:
     """Draw one minibatch for each agent."""
     priority: tuple[float, float] | None = None
     """Draw by TD error: the exponent of the priority and β of the importance weights."""
+    newest: bool = False
+    """Give an update the newest transitions as well, as the extras of its minibatch."""
 
 
 @dataclass(frozen=True)

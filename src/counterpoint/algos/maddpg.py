@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import offpolicy
+from counterpoint.algos import inference, offpolicy
 from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry
 from counterpoint.algos.offpolicy import Problem, View, column, joint, output_cost, q, q_with_own_action, visible
 from counterpoint.core.actions import (
@@ -275,6 +275,17 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
     """Returns the algorithm for a spec; critics see what `sees` [N, N] allows."""
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
+    if config.infer_policies:
+        inferring_init, inferring_update = inference.wrapped(init, update_agent)
+        return Algorithm(
+            init=partial(inferring_init, config, problem),
+            begin=partial(begin, config, problem),
+            act=partial(act, config, problem),
+            greedy=partial(greedy, config, problem),
+            update=partial(offpolicy.update, inferring_update, config, problem),
+            policy=lambda agents: Acting(agents.actor),
+            metrics=(*METRICS, *inference.METRICS),
+        )
     return Algorithm(
         init=partial(init, config, problem),
         begin=partial(begin, config, problem),

@@ -164,8 +164,11 @@ def _with_gradient_of(value: Float[Array, "*b A"], surrogate: Float[Array, "*b A
 
 def _log_sum_exp(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     """Returns at each entry the logarithm of the sum of exponentials over its head."""
-    top = head_sum(heads, one_hot_best(heads, outputs) * outputs)
-    return top + jnp.log(jnp.maximum(head_sum(heads, jnp.exp(jnp.minimum(outputs - top, 0.0))), 1e-30))
+    if heads.same is None:
+        return jnp.broadcast_to(jax.nn.logsumexp(outputs, axis=-1, keepdims=True), outputs.shape)
+    top = jax.lax.stop_gradient(head_sum(heads, one_hot_best(heads, outputs) * outputs))
+    inside = jnp.where(_over(heads, outputs).discrete, outputs - top, 0.0)
+    return top + jnp.log(jnp.maximum(head_sum(heads, jnp.exp(inside)), 1e-30))
 
 
 # --- Estimators: what a loss differentiates.
@@ -202,11 +205,15 @@ class EstimatorSettings:
     """Samples that the estimator gumbel-rao averages over."""
     estimator_gap: float = 1.0
     """Lead of the drawn action over the others in the estimator gapped."""
+    infer_policies: bool = False
+    """Approximate the other agents' policies from what they do instead of knowing them; critics read log-probabilities."""
+    infer_entropy: float = 0.001
+    """Weight of the entropy of the inferred policies."""
 
     def __post_init__(self) -> None:
         above(self, 0, "temperature", "estimator_temperature")
         at_least(self, 1, "estimator_steps", "estimator_samples")
-        at_least(self, 0, "estimator_gap")
+        at_least(self, 0, "estimator_gap", "infer_entropy")
 
 
 def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, int], updates: Any) -> Draw:
@@ -224,6 +231,8 @@ def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, int], updates:
 def estimated(settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], drawn: Draw) -> Float[Array, "A B"]:
     """Returns one agent's differentiable actions in columns, by the estimator that the settings name."""
     own, raw = settings.estimator_temperature, outputs.T
+    if settings.infer_policies:
+        return log_action(heads, raw).T
     if settings.estimator == "soft":
         return relaxed_columns(heads, outputs, drawn.noise, settings.temperature)
     noise = drawn.noise.T
@@ -240,9 +249,34 @@ def target_action(
     settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"]
 ) -> Float[Array, "A B"]:
     """Returns one agent's actions in columns as `estimated` shows them to a critic, without their gradient."""
+    if settings.infer_policies:
+        return log_action(heads, outputs.T).T
     if settings.estimator == "soft":
         return relaxed_columns(heads, outputs, noise, settings.temperature)
     return sampled(heads, outputs.T, noise.T).T
+
+
+LOG_FLOOR = -6.9
+"""The smallest logarithm of a probability that a critic reads: about log 0.001."""
+
+
+def log_probabilities(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns the logarithms of `softmax` in discrete heads, zero elsewhere."""
+    log = logits - _log_sum_exp(heads, logits)
+    return log if heads.same is None else jnp.where(_over(heads, logits).discrete, log, 0.0)
+
+
+def log_action(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns actions as critics with inferred policies read them: log-probabilities in discrete heads, else tanh."""
+    return _merge(heads, jnp.maximum(log_probabilities(heads, outputs), LOG_FLOOR), outputs)
+
+
+def critic_view(settings: EstimatorSettings, heads: Heads, action: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns replayed actions as the critic reads them: their logarithms in discrete heads if policies are inferred."""
+    if not settings.infer_policies:
+        return action
+    log = jnp.maximum(jnp.log(jnp.maximum(action, 1e-9)), LOG_FLOOR)
+    return log if heads.same is None else jnp.where(_over(heads, action).discrete, log, action)
 
 
 def relaxed_columns(

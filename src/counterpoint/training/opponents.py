@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm, Replay
+from counterpoint.algos.ensemble import sizes_of, with_ensemble
 from counterpoint.algos.league import League, with_league
 from counterpoint.coded.controller import DECODE_ERROR, require_distributable
 from counterpoint.config import Config
@@ -115,10 +116,29 @@ def algorithm_for(config: Config, spec: Spec, axis: str | None = None) -> Algori
     if config.distribution.learners:
         require_distributable(algo)
         algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
-    if league := config.opponents.league:
-        o = config.opponents
+    o = config.opponents
+    if o.ensemble > 1:
+        return with_ensemble(algo, spec, sizes_of(spec, o.ensemble, o.ensemble_teams), config.entry.name)
+    if league := o.league:
         algo = with_league(algo, spec, League(league, max(o.league_every, 1), o.league_share, o.league_draw), axis)
     return algo
+
+
+def check_ensemble(config: Config, env: Environment) -> None:
+    """Refuses settings that an ensemble of policies cannot be trained with."""
+    o, learning = config.opponents, config.learning
+    if o.ensemble < 2:
+        return
+    what = f"--ensemble {o.ensemble}"
+    if not isinstance(kind := config.entry.memory(learning), Replay):
+        raise UsageError(f"{what} needs a replay memory, and {config.entry.name} has none: choose maddpg or ddpg.")
+    if env.compiled is None:
+        raise UsageError(f"{what} needs a compiled environment, and Python steps {env.name}: leave it out.")
+    if kind.per_agent or kind.priority or kind.newest or o.league or config.distribution.learners:
+        raise UsageError(
+            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --league and --learners:"
+            " leave them out."
+        )
 
 
 def check_league(config: Config, env: Environment) -> None:
@@ -139,6 +159,8 @@ def check_league(config: Config, env: Environment) -> None:
 def actors_of(config: Config, spec: Spec) -> Callable[[Any], Actors | None]:
     """Returns the function that gives a run's policy as plain networks."""
     entry, learning, league = config.entry, config.learning, config.opponents.league
+    if config.opponents.ensemble > 1:  # plain networks are those of one sub-policy: the first, unless another was chosen
+        return lambda policy: entry.actors(learning, spec, jax.tree.map(lambda leaf: leaf[:, 0], policy))
     return lambda policy: entry.actors(learning, spec, policy.current if league else policy)
 
 
@@ -165,7 +187,7 @@ def load_team(source: Source, env: Environment, team: str) -> TeamPolicy:
         return action[0], jax.tree.map(lambda leaf: leaf[0], carry)
 
     config = configs.to_dict(configs.from_dict(run.config))
-    kind = json.dumps([config["algorithm"], config["learning"], config["opponents"]["league"], repr(spec)], default=str)
+    kind = json.dumps([config["algorithm"], config["learning"], config["opponents"], repr(spec)], default=str)
     return in_layout(TeamPolicy(agents, algo.begin, act, parameters, kind), spec, env.spec, str(run.path))
 
 

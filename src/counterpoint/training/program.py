@@ -11,14 +11,24 @@ import jax.numpy as jnp
 
 from counterpoint import config as configs
 from counterpoint.algos.base import Algorithm, Replay
+from counterpoint.algos.ensemble import sizes_of
 from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
-from counterpoint.training.opponents import actors_of, algorithm_of, check_league, open_env
-from counterpoint.training.replay import Memory, example, on_policy, prioritised, row_size, uniform
+from counterpoint.training.opponents import actors_of, algorithm_of, check_ensemble, check_league, open_env
+from counterpoint.training.replay import (
+    Memory,
+    example,
+    of_members,
+    on_policy,
+    prioritised,
+    row_size,
+    uniform,
+    with_newest,
+)
 from counterpoint.training.size import check_size
 
 
@@ -58,6 +68,7 @@ def prepare(config: Config, home: Path | None = None) -> Prepared:
     env = open_env(config, home)
     config.check(env)
     check_league(config, env)
+    check_ensemble(config, env)
     config = _resolve(config, env)
     program = build(config, env)
     if env.compiled is None:
@@ -71,7 +82,8 @@ def _resolve(config: Config, env: Environment) -> Config:
     if external and "world_action" in vars(config.learning):
         config = configs.override(config, world_action="one-hot")  # an external environment takes choices, not soft vectors
     devices = prepare_jax(1 if external or config.distribution.learners else t.devices, external)
-    batch_fits = entry.splits_batch and t.update_every % devices == 0 and t.batch_size % devices == 0
+    alone = config.opponents.ensemble > 1  # all of a minibatch is of the same sub-policies, which devices would draw apart
+    batch_fits = entry.splits_batch and not alone and t.update_every % devices == 0 and t.batch_size % devices == 0
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
@@ -136,18 +148,23 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
     size = 4 * capacity * split * t.num_seeds * row_size(one)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > 0.8 * memory:
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > 0.8 * present:
         raise UsageError(
             f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
+            f" {present / 2**30:.1f}: choose a smaller --buffer-size."
         )
     batches = env.spec.num_agents if kind.per_agent else 1
     sizes = (one, capacity, t.batch_size // split, per_add, batches)
+    if (members := config.opponents.ensemble) > 1:
+        numbers = sizes_of(env.spec, members, config.opponents.ensemble_teams)
+        return of_members(uniform(*sizes), one, t.batch_size, numbers)
     if kind.priority is None:
-        return uniform(*sizes)
-    exponent, beta = kind.priority
-    return prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
+        memory = uniform(*sizes)
+    else:
+        exponent, beta = kind.priority
+        memory = prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
+    return with_newest(memory, one, per_add, batches) if kind.newest else memory
 
 
 def _shapes(env: Environment, algo: Algorithm) -> tuple[Transition, Any]:
