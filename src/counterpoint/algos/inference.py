@@ -124,17 +124,15 @@ def _update_agent(
     inferred, opt, losses = infer(config, networks, own.inferred, own.inferred_opt, newest)
     target = polyak(own.inferred_target, inferred, config.tau)
     true = agents.learner.actor
-    apart = _each(networks, lambda heads, a, b, seen: divergence(heads, networks, a, b, seen))(
-        inferred, true, _by_agent(newest)
-    )
+    measure = _each(networks, lambda heads, a, b, seen: divergence(heads, networks, a, b, seen))
+    apart = measure(inferred, true, _by_agent(newest))
     others = (jnp.arange(n) != i).astype(losses.dtype)
     count = jnp.maximum(jnp.sum(others), 1.0)
     mean = offpolicy.mean_over(problem.axis)
     metrics = mean({"inference_loss": jnp.sum(others * losses) / count, "inference_kl": jnp.sum(others * apart) / count})
 
     targets = jax.tree.map(lambda leaf, mine: leaf.at[i].set(mine), own.inferred_target, own.learner.target_actor)
-    rows = jax.tree.map(lambda table: None if table is None else jnp.asarray(table), problem.heads)
-    shown = batch._replace(action=critic_view(config, rows, batch.action), extras=())
+    shown = batch._replace(action=critic_view(config, problem.heads, batch.action), extras=())
     row = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
     own_part = mine._replace(action=critic_view(config, row, mine.action), extras=())
     learner, found = update_agent(

@@ -76,10 +76,11 @@ def export(
     seed_index: int = 0,
     at: str | int = "last",
     env: str = "",
+    member: int | None = None,
 ) -> Path:
     """Writes a policy of a run for use elsewhere and returns the folder (empty `out`: inside the run's own).
 
-    `at` and `env` are those of `counterpoint.load`.
+    `at`, `env` and `member` are those of `counterpoint.load`; of an ensemble the first sub-policy is exported by default.
     """
     if format not in FORMATS:
         raise UsageError(f"format must be one of {', '.join(FORMATS)}, not {format!r}.")
@@ -89,7 +90,7 @@ def export(
     run = run if isinstance(run, Run) else open_run(run)
     folder = Path(out).expanduser() if out else run.path / "export" / format
     _check_free(folder)
-    policy = load(run, seed_index, at, env)
+    policy = load(run, seed_index, at, env, member)
     parts = parts_of(run, policy, seed_index)
     obs, expected = trials_of(run, policy, NUM_TRIALS)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")

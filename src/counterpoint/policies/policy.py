@@ -11,6 +11,7 @@ import numpy as np
 
 from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm
+from counterpoint.algos.ensemble import only_member
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
@@ -114,14 +115,23 @@ class Policy:
         return save_film(self.env, self._evaluate(self.parameters, episodes, seed, explore, record=True), path)
 
 
-def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "") -> Policy:
+def load(
+    run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "", member: int | None = None
+) -> Policy:
     """Returns a policy of a run (of its first seed by default).
 
     `at` selects the last one, the "best" by evaluation, or the one kept nearest to a number of episodes. `env` is the place of
-    an environment of your own that has moved since.
+    an environment of your own that has moved since. An ensemble draws a sub-policy for each episode unless `member` selects
+    one.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    return _load(run, seed_index, [at], env)[0]
+    policy = _load(run, seed_index, [at], env)[0]
+    if member is None:
+        return policy
+    size = int(run.config.get("opponents", {}).get("ensemble", 1))
+    if not 0 <= member < size:
+        raise UsageError(f"{run.path} has {size} sub-policies, counted from 0, and {member} is none of them.")
+    return policy.with_parameters(only_member(policy.parameters, member), policy.about) if size > 1 else policy
 
 
 def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "") -> list[Policy]:

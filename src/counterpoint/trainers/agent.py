@@ -124,6 +124,8 @@ class AgentTrainer:
         self.networks = networks_of(model)
         sizes = vars(self.networks) if isinstance(self.networks, Sizes) else {}
         self.config = dataclasses.replace(self.settings.learning, **sizes)
+        if self.config.infer_policies:
+            raise UsageError("infer_policies=True needs counterpoint.train: trainers are told the other agents' targets.")
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts
         rows = tuple(map(tuple, sees.tolist()))
         self._learn = learner(self.networks, self.config, self.spec, rows)

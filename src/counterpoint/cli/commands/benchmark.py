@@ -32,6 +32,8 @@ def benchmark(
     seed_index: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: all seeds)")] = None,
     at: str = "last",
     env: str = "",
+    member: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: drawn for each episode)")] = None,
+    scale: bool = False,
 ) -> None:
     """Measure the returns and metrics of trained policies, with confidence intervals over seeds and over episodes.
 
@@ -45,6 +47,8 @@ def benchmark(
         seed_index: Measure only this seed of each run, counted from 0.
         at: Policy to measure: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the runs' own environment, if it has moved (empty: where it was in training).
+        member: Sub-policy of an ensemble, counted from 0.
+        scale: Also print returns as shares between random play (0) and a scripted team (1), where these are known.
     """
     from counterpoint.cli.tables import print_table
     from counterpoint.runs import files, open_run
@@ -55,13 +59,16 @@ def benchmark(
         raise UsageError("name at least one run to measure; `counterpoint runs` lists them.")
     opened = {str(run): open_run(run) for run in runs}
     names = _file_names(opened)
-    which = {name: value for name, value, usual in (("at", at, "last"), ("env", env, "")) if value != usual}
+    asked = (("at", at, "last"), ("env", env, ""), ("member", member, None))
+    which = {name: value for name, value, usual in asked if value != usual}
     several, rows, lines = len(opened) > 1, [], []
     files.make_folder(benchmark_dir, "--benchmark-dir")
     for given, run in opened.items():
         seeds = _measure(run, benchmark_iters, explore, seed_index, which)
         metrics = {name: summary_of([seed.values[name] for seed in seeds if len(seed.values[name])]) for name in _names(seeds)}
         rows += [[given] * several + [name, *_cells(summary)] for name, summary in metrics.items()]
+        if scale:
+            rows += [[given] * several + [name, *_cells(summary)] for name, summary in _shares(run, metrics).items()]
         steps = sum(seed.steps for seed in seeds)
         facts = {"run": given, "at": at, "steps": steps, "greedy": not explore, "metrics": metrics}
         facts["seeds"] = [
@@ -76,6 +83,31 @@ def benchmark(
     header = ["per episode", "mean", "95 % over seeds", "95 % over episodes", "seeds", "episodes"]
     print_table(["run"] * several + header, rows)
     print("\n".join(lines))
+    for given, run in opened.items():
+        if _competitive(run):
+            print(f"returns of {given} depend on the opponents; to see how exploitable a team is: counterpoint exploit {given}")
+
+
+def _shares(run: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the returns of agents as shares between random play and a scripted team; none if these are not known."""
+    from counterpoint.studies.units import share_in_world
+
+    numbers = ("mean", "low", "high", "seed_low", "seed_high")
+    found = {}
+    for name, summary in metrics.items():
+        if name.startswith("return of ") and share_in_world(summary["mean"], run.config["world"]) is not None:
+            shares = {n: None if summary[n] is None else share_in_world(summary[n], run.config["world"]) for n in numbers}
+            found[name.replace("return", "share", 1)] = {**summary, **shares}
+    return found
+
+
+def _competitive(run: Any) -> bool:
+    """Returns whether a run trained two teams or more, by the names of its columns."""
+    try:
+        columns = run.rows()[-1]
+    except (IndexError, UsageError, OSError):
+        return False
+    return sum(name.startswith("team/") for name in columns) > 1
 
 
 def _file_names(opened: Mapping[str, Any]) -> dict[str, str]:

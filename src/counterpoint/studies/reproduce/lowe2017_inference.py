@@ -31,9 +31,8 @@ def run(folder: Path, quick: bool) -> None:
         row = Row(f"{name} policies", "return", "openai, one agent", PUBLISHED_RETURN)
         rows.append(row.measured([seed["return/listener_0"] for seed in seeds]))
     for about, (keeper, published) in PUBLISHED_KL.items():
-        rows.append(
-            Row(f"approximation of the {about}", "KL", "nats", published).measured(divergences(runs["inferred"], keeper))
-        )
+        row = Row(f"approximation of the {about}", "KL", "nats", published)
+        rows.append(row.measured(divergences(runs["inferred"], keeper)))
     write_up(folder, "Inferred policies (Lowe et al. 2017, Figure 7)", ABOUT, rows, quick, began)
 
 
