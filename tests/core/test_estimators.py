@@ -149,6 +149,7 @@ def test_plain_heads_give_what_tables_give():
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_update_by_each_estimator_learns_and_differs():
     spec = spec_of((2, 2), (Discrete((3,)), Discrete((3,))))
     small = maddpg.Config(num_units=8, num_layers=1)

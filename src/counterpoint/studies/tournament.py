@@ -144,7 +144,7 @@ class Arena:
 
     def play(self, policies: Sequence[TeamPolicy], episodes: int, seed: int) -> Episodes:
         """Returns whole episodes of these policies together."""
-        key = tuple(policy.kind or id(policy) for policy in policies)
+        key = tuple((policy.agents, policy.kind or id(policy)) for policy in policies)
         if key not in self._programs:
             algo = joint(self.world.spec, policies)
             # The policies themselves are kept as well: an id must not be given to another object.

@@ -34,9 +34,6 @@ from counterpoint.core.types import Environment, Key
 from counterpoint.envs.against import Against, TeamPolicy, part_of
 from counterpoint.runs import Run, history, open_run
 
-Scripted = Callable[..., Any]
-"""(observations by agent name, and a random key if it has a parameter of that name) → an action for each of these agents."""
-
 
 class Source(NamedTuple):
     """Where a frozen team comes from."""
@@ -276,7 +273,7 @@ def _bound(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
-def scripted(function: Scripted, spec: Spec, agents: Sequence[str], place: str) -> TeamPolicy:
+def scripted(function: Any, spec: Spec, agents: Sequence[str], place: str) -> TeamPolicy:
     """Returns the policy of a function in jax.numpy: it maps {agent: observation} to {agent: action}.
 
     An action is a vector in the environment's own range (one-hot for discrete agents), or the number of a choice for an agent
@@ -385,10 +382,13 @@ def absolute(words: Sequence[str]) -> tuple[str, ...]:
     found = []
     for word in words:
         team, sign, text = word.partition("=")
-        place = source_of(text).place if sign and text else ""
+        if not (sign and text):  # refused later, in a sentence
+            found.append(word)
+            continue
+        place = source_of(text).place
         path = Path(place).expanduser()
         file, colon, name = place.rpartition(":")
-        if place and not path.exists() and (Path("runs") / place / "config.json").exists():
+        if not path.exists() and (Path("runs") / place / "config.json").exists():
             path = Path("runs") / place
         if file.endswith(".py"):
             new = f"{Path(file).expanduser().resolve()}{colon}{name}"
