@@ -139,7 +139,7 @@ def test_every_estimator_respects_heads_masks_and_padding(name):
 
 def test_plain_heads_give_what_tables_give():
     spec = spec_of((1,), (Discrete((3,)),))
-    tables = jax.tree.map(lambda table: table[0], heads_of(spec_of((1, 1), (Discrete((3,)), Box(3)))))
+    tables = jax.tree.map(lambda table: table[0], heads_of(spec_of((1, 1), (Discrete((3,)), Box(3, -1.0, 1.0)))))
     assert heads_of(spec).same is None
     outputs = jax.random.normal(prng.key(0), (3, 4))
     for name in ESTIMATORS:

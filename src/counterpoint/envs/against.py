@@ -130,5 +130,5 @@ class Against:
         """Returns a picture of everybody."""
         return self.inner.draw(state.inner)
 
-    def _seen(self, obs: Float[Array, "N O"]) -> Float[Array, "M O"]:
+    def _seen(self, obs: Float[Array, "N O"]) -> Float[Array, "M P"]:
         return obs[self._own, : self.spec.obs_size]
