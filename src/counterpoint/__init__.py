@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from counterpoint.studies.tournament import tournament as tournament
     from counterpoint.studies.units import units as units
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
+    from counterpoint.trainers.agent import MASACTrainer as MASACTrainer
+    from counterpoint.trainers.agent import MATD3Trainer as MATD3Trainer
     from counterpoint.trainers.agent import Settings as Settings
     from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
@@ -60,7 +62,7 @@ _HOMES = {
     "counterpoint.studies.grid": ("grid",),
     "counterpoint.studies.tournament": ("tournament",),
     "counterpoint.studies.units": ("units",),
-    "counterpoint.trainers.agent": ("AgentTrainer", "Settings"),
+    "counterpoint.trainers.agent": ("AgentTrainer", "MASACTrainer", "MATD3Trainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
     "counterpoint.trainers.learner": ("Sizes",),

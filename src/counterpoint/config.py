@@ -260,8 +260,9 @@ class Config:
     preset: str = ""
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
     algorithm: str = DEFAULT
-    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), coma (one counterfactual critic), or your
-    own as my_algorithm.py:entry. Each family has its own defaults and options."""
+    """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed actors),
+    masac (soft critics, tuned entropy), coma (one counterfactual critic), or your own as my_algorithm.py:entry. Each family has
+    its own defaults and options."""
     good_policy: TeamAlgorithm = ""
     """Algorithm of the good team."""
     adv_policy: TeamAlgorithm = ""

@@ -46,6 +46,12 @@ PRECISE: dict[str, Any] = {
 
 SPEAKER: dict[str, Any] = {"scenario": "simple_speaker_listener", "num_episodes": 15_000, "lr_steps": 12_300, **PRECISE}
 
+TWINS: dict[str, Any] = {
+    **{"num_envs": 10, "update_every": 10, "batch_size": 256, "buffer_size": 200_000},
+    **{"lr": 1e-3, "gamma": 0.9, "num_units": 128, "critic_activation": "silu"},
+}
+"""Of MATD3 and MASAC: small batches, an update for every step of ten environments, smooth critics."""
+
 PRESETS: dict[str, Config] = {
     "demo": override(Config(), exp_name="demo", **SPEAKER),
     "tuned-simple": override(
@@ -75,6 +81,10 @@ PRESETS: dict[str, Config] = {
         update_every=10,
         batch_size=256,
     ),
+    "matd3-spread": override(
+        Config(), algorithm="matd3", scenario="simple_spread", actions="continuous", num_episodes=25_000, **TWINS
+    ),
+    "masac-spread": override(Config(), algorithm="masac", scenario="simple_spread", num_episodes=25_000, **TWINS),
     "tennis": override(
         Config(),
         scenario="tennis",

@@ -132,7 +132,8 @@ def test_acting_and_learning_keep_the_contract(name, spec_name, masks):
     assert {(value.shape, value.dtype) for value in metrics.values()} == {((spec.num_agents,), np.dtype("float32"))}
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
     assert any(not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
-    np.testing.assert_array_equal(best, unmoved, err_msg="weights of padded observations stay zero")
+    # The compiler may round the two calls differently; a weight that had moved would show far above that.
+    np.testing.assert_allclose(best, unmoved, atol=1e-6, err_msg="weights of padded observations stay zero")
     for vectors in map(np.asarray, (action, best)):
         assert (vectors.shape, vectors.dtype) == ((ENVS, spec.num_agents, spec.act_size), np.float32)
         assert not vectors[:, ~spec.act_mask].any()
@@ -158,13 +159,16 @@ def test_seeds_that_train_together_equal_seeds_that_train_alone(name):
 
 
 @pytest.mark.parametrize("name", [name for name in ENTRIES if find(name).splits_batch], ids=lambda name: find(name).name)
-def test_two_devices_learn_what_one_learns(name):
-    """Without discrete actions the noise does not matter, so that halves of a minibatch add up to the whole."""
+def test_two_devices_learn_what_one_learns(name, monkeypatch):
+    """Without noise on continuous actions halves of a minibatch add up to the whole."""
+    monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype=jnp.float32: jnp.zeros(shape, dtype))
     batch, key = batch_of(name, "continuous", False), prng.key(0)
-    agents = made(name, "continuous").init(key)
-    whole = jax.jit(made(name, "continuous").update, compiler_options=QUICKLY)(agents, batch, key)
+    agents = made(name, "continuous", policy_delay=1).init(key)
+    whole = jax.jit(made(name, "continuous", policy_delay=1).update, compiler_options=QUICKLY)(agents, batch, key)
     halves = jax.tree.map(lambda leaf: leaf.reshape(2, BATCH // 2, *leaf.shape[1:]), batch)
-    split = jax.vmap(made(name, "continuous", axis="devices").update, in_axes=(None, 0, None), axis_name="devices")
+    split = jax.vmap(
+        made(name, "continuous", axis="devices", policy_delay=1).update, in_axes=(None, 0, None), axis_name="devices"
+    )
     for half in range(2):
         same(jax.tree.map(lambda leaf, k=half: leaf[k], jax.jit(split, compiler_options=QUICKLY)(agents, halves, key)), whole)
 

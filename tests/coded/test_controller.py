@@ -29,6 +29,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "maddpg": {},
     "ddpg, norms, standardised rewards": {"algorithm": "ddpg", "norm": "batch", "standardise_rewards": True},
     "own minibatches, prioritised": {"minibatch": "per-agent", "replay": "prioritised"},
+    "matd3, n-step": {"algorithm": "matd3", "n_step": 3},
+    "masac": {"algorithm": "masac"},
 }
 AGENTS, UPDATES = 4, 3
 

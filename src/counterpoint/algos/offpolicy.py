@@ -11,7 +11,7 @@ gradients are masked.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -91,16 +91,23 @@ class Settings:
     """Exponent of the TD error in the sampling probability, if prioritised (0: uniform)."""
     priority_beta: float = 0.4
     """How much importance weights correct for prioritised sampling (1: fully)."""
+    n_step: int = 1
+    """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode ends."""
     model: str = ""
     """Network of your own for actors and critics, as my_model.py:model."""
 
     def __post_init__(self) -> None:
         above(self, 0, "lr")
-        at_least(self, 1, "num_units", "num_layers")
+        at_least(self, 1, "num_units", "num_layers", "n_step")
         at_least(self, 0, "critic_lr", "lr_steps", "clip")
         fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
         if self.model and self.norm != "none":
             raise UsageError(f"--norm {self.norm} belongs to the built-in networks: leave it out beside --model {self.model}.")
+        if self.n_step > 1 and self.standardise_rewards:
+            raise UsageError(
+                f"--n-step {self.n_step} sums rewards before they are replayed, and --standardise-rewards shifts each of them:"
+                " leave out one of the two."
+            )
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -111,8 +118,9 @@ class Settings:
 def memory_of(config: Settings) -> Replay:
     """Returns the memory that the settings ask for."""
     priority = (config.priority_exponent, config.priority_beta) if config.replay == "prioritised" else None
+    lookahead = (config.n_step, config.gamma) if config.n_step > 1 else None
     newest = getattr(config, "infer_policies", False)
-    return Replay(per_agent=config.minibatch == "per-agent", priority=priority, newest=newest)
+    return Replay(per_agent=config.minibatch == "per-agent", priority=priority, n_step=lookahead, newest=newest)
 
 
 class Problem(NamedTuple):
@@ -127,6 +135,14 @@ class Problem(NamedTuple):
     model: Model | None = None
     """The user's own network; None means the built-in perceptron."""
     critic_activation: Activation = "relu"
+    unread: np.ndarray | None = None
+    """[N, A]: entries of its own action that critic i does not read, because it values each choice; None if it reads all."""
+
+
+class Acting(NamedTuple):
+    """The part of the agents that acting needs."""
+
+    actor: Params | Any
 
 
 class View(NamedTuple):
@@ -178,11 +194,13 @@ def joint(obs: Float[Array, "N O B"], action: Float[Array, "N A B"]) -> Float[Ar
     return jnp.concatenate([obs.reshape(-1, batch), action.reshape(-1, batch)])
 
 
-def visible(spec: Spec, sees: np.ndarray) -> np.ndarray:
+def visible(spec: Spec, sees: np.ndarray, unread: np.ndarray | None = None) -> np.ndarray:
     """Returns [N, I]: 1 where an entry of the joint vector is real and critic i sees it."""
     obs = sees[:, :, None] & spec.obs_mask[None]
     action = sees[:, :, None] & spec.act_mask[None]
     n = spec.num_agents
+    if unread is not None:
+        action[np.arange(n), np.arange(n)] &= ~unread
     return np.concatenate([obs.reshape(n, -1), action.reshape(n, -1)], axis=1).astype(np.float32)
 
 
@@ -315,6 +333,11 @@ def standardised(moments: Moments | None, reward: Float[Array, " B"]) -> Float[A
     return (reward - moments.mean) / jnp.maximum(jnp.sqrt(moments.variance), 1e-4)
 
 
+def discount_of(config: Settings, mine: Transition) -> float | Float[Array, " B"]:
+    """Returns what the value of the next observation counts: γ, or γᵐ of each sample that spans m steps."""
+    return config.gamma if mine.discount is None else mine.discount
+
+
 # --- Devices.
 
 
@@ -354,19 +377,34 @@ def gradient(loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., A
     return one_by_one(jax.value_and_grad(loss, has_aux=has_aux))
 
 
+def gradient_if(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns (due, params, …) → (value of the loss, gradient), or zeros without computing them if nothing is due."""
+
+    def compute(due: Bool[Array, ""], params: Params | Any, *rest: Any) -> Any:
+        nothing = (jnp.zeros((), jax.tree.leaves(params)[0].dtype), jax.tree.map(jnp.zeros_like, params))
+        return jax.lax.cond(due, lambda: jax.value_and_grad(loss)(params, *rest), lambda: nothing)
+
+    return one_by_one(compute)
+
+
 def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Params | Any:
     """Returns the gradient of critic i without the weights of what it does not see."""
-    if problem.sees.all() or problem.model is not None:  # a network of the user's own reads zeros there: see `seen_by`
+    if sees_everything(problem) or problem.model is not None:  # a network of the user's own reads zeros there: see `seen_by`
         return grads
-    seen = jnp.asarray(visible(problem.spec, problem.sees))[i]
+    seen = jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i]
     return (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
 
 
 def seen_by(problem: Problem, inputs: Float[Array, "I B"], i: Int[Array, ""]) -> Float[Array, "I B"]:
     """Returns the joint vector as critic i reads it; the masked weights of the built-in critic already ignore the rest."""
-    if problem.sees.all() or problem.model is None:
+    if sees_everything(problem) or problem.model is None:
         return inputs
-    return inputs * jnp.asarray(visible(problem.spec, problem.sees))[i][:, None]
+    return inputs * jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i][:, None]
+
+
+def sees_everything(problem: Problem) -> bool:
+    """Returns whether every critic reads the whole joint vector."""
+    return bool(problem.sees.all()) and problem.unread is None
 
 
 def per_living(problem: Problem, view: View, means: Tree) -> Tree:
@@ -392,7 +430,47 @@ def descend(
     return jax.tree.map(jnp.add, params, updates), opt
 
 
+def critic_loss(
+    problem: Problem, critic: Params | Any, view: View, y: Float[Array, " B"]
+) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+    """Returns the mean of (Q_i(o, a) − y)², and the values."""
+    values = q(problem, critic, view.inputs, learning=True)
+    return jnp.mean(view.weight * (values - y) ** 2), values
+
+
+def train_critic(
+    config: Settings,
+    problem: Problem,
+    critic: Params | Any,
+    opt: optax.OptState,
+    view: View,
+    y: Float[Array, " B"],
+    i: Int[Array, ""],
+) -> tuple[Params | Any, optax.OptState, Float[Array, " B"], dict[str, Float[Array, ""]]]:
+    """Returns critic i after one step towards y, its optimiser, its values before the step, and metrics."""
+    critic = with_averages(problem, critic, view.inputs, config.critic_activation)
+    (loss, values), grads = gradient(partial(critic_loss, problem), has_aux=True)(critic, view, y)
+    grads = only_visible(problem, grads, i)
+    metrics = {"critic_loss": loss, "q": jnp.mean(view.alive * values), "td_target": jnp.mean(view.alive * y)}
+    grads, metrics = per_living(problem, view, (grads, metrics))
+    return *descend(config, config.critic_lr or config.lr, critic, grads, opt), values, metrics
+
+
 # --- All agents.
+
+
+def init_agents(init_agent: Callable[..., Agents], config: Settings, problem: Problem, key: Key, *more: np.ndarray) -> Agents:
+    """Returns fresh agents by (config, problem, key, observations[O], actions[A], seen[I], …) → one agent.
+
+    The arrays are 1 where entries are real and, for the critic, visible; `more` are [N, …] and follow them.
+    """
+    problem = with_networks(config, problem)
+    spec = problem.spec
+    masks = (spec.obs_mask, spec.act_mask, visible(spec, problem.sees, problem.unread), *more)
+    return jax.vmap(partial(init_agent, config, problem))(
+        jax.random.split(key, spec.num_agents), *(jnp.asarray(mask, jnp.float32) for mask in masks)
+    )
+
 
 UpdateAgent = Callable[..., tuple[Any, dict[str, Any]]]
 """(config, problem, own, agents, mine, batch, i, key) → (agent i, its metrics): the body of an algorithm's "for each agent".

@@ -132,6 +132,50 @@ class DiagGaussian(NamedTuple):
         return jnp.sum((jnp.exp(2 * wider) + apart**2 - 1) / 2 - wider, axis=-1)
 
 
+class SquashedGaussian(NamedTuple):
+    """middle + half_width · tanh of independent normal numbers."""
+
+    mean: Float[Array, "*b A"]
+    """Before tanh, as is log_std."""
+    log_std: Float[Array, "*b A"]
+    half_width: Float[Array, "*b A"]
+    middle: Float[Array, "*b A"]
+
+    @property
+    def normal(self) -> DiagGaussian:
+        """The distribution before tanh."""
+        return DiagGaussian(self.mean, self.log_std)
+
+    def sample(self, key: Key) -> Float[Array, "*b A"]:
+        return self._squash(self.normal.sample(key))
+
+    def mode(self) -> Float[Array, "*b A"]:
+        """Returns the squashed mean."""
+        return self._squash(self.mean)
+
+    def logp(self, point: Float[Array, "*b A"]) -> Float[Array, "*b"]:
+        inner = jnp.arctanh((point - self.middle) / self.half_width)
+        return self.normal.logp(inner) - jnp.sum(self._log_slope(inner), axis=-1)
+
+    def entropy(self) -> Float[Array, "*b"]:
+        """Returns the entropy of the normal numbers plus the mean logarithm of the slope, by Gauss-Hermite quadrature."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(32)
+        inner = self.mean[..., None] + jnp.exp(self.log_std)[..., None] * jnp.broadcast_to(nodes, (*self.mean.shape, 32))
+        slopes = jax.nn.softplus(-2 * inner) @ jnp.asarray(weights / weights.sum(), self.mean.dtype)
+        mean_slope = 2 * (np.log(2.0) - self.mean - slopes) + jnp.log(self.half_width)
+        return self.normal.entropy() + jnp.sum(mean_slope, axis=-1)
+
+    def kl(self, other: "SquashedGaussian") -> Float[Array, "*b"]:
+        """Returns the divergence, which squashing both into the same range does not change."""
+        return self.normal.kl(other.normal)
+
+    def _squash(self, inner: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+        return self.middle + self.half_width * jnp.tanh(inner)
+
+    def _log_slope(self, inner: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+        return 2 * (np.log(2.0) - inner - jax.nn.softplus(-2 * inner)) + jnp.log(self.half_width)
+
+
 class Bernoulli(NamedTuple):
     """Independent switches; a sample is 0 or 1 for each, and logits are those of 1."""
 
@@ -155,4 +199,4 @@ class Bernoulli(NamedTuple):
         return self.logp(chance) - other.logp(chance)
 
 
-Distribution = Categorical | SoftCategorical | MultiCategorical | DiagGaussian | Bernoulli
+Distribution = Categorical | SoftCategorical | MultiCategorical | DiagGaussian | SquashedGaussian | Bernoulli

@@ -22,6 +22,8 @@ LATE = 2**31 - 1
 """A step count at which every exploration schedule has ended."""
 LOWEST = np.float32(-1e9)
 """The score of an illegal action, as in `actions`."""
+LOG_STD = (-5.0, 2.0)
+"""Bounds of the logarithms of deviations, as in `masac`."""
 OU_KEEP = 0.85
 """The share of the Ornstein-Uhlenbeck noise that remains after a step; its variance stays 1."""
 
@@ -54,7 +56,8 @@ class Rules(NamedTuple):
     world_action: str = "soft"
     temperature: float = 1.0
     noise: str = "gaussian"
-    """Exploration of continuous actions: "gaussian", "ou", or "uniform", which ignores the outputs."""
+    """Exploration of continuous actions: "gaussian", "ou", "uniform", which ignores the outputs, or "squashed": the second half
+    of the outputs are logarithms of deviations, and the noise is added before tanh."""
     noise_start: float = 0.2
     noise_end: float = 0.05
     noise_steps: int = 500_000
@@ -123,7 +126,7 @@ def team_of(actor: Any, action_spaces: Any, settings: Any) -> Team:
 
 def make_team(layers: tuple[Layer, ...], spaces: tuple[Space, ...], rules: Rules) -> Team:
     """Returns a team with the tables that its spaces need."""
-    n, width = len(spaces), layers[-1].weight.shape[-1]
+    n, width = len(spaces), layers[-1].weight.shape[-1] // (2 if rules.noise == "squashed" else 1)
     discrete, continuous = np.zeros((n, width), bool), np.zeros((n, width), bool)
     scale, shift = np.ones((n, width), np.float32), np.zeros((n, width), np.float32)
     starts: list[int] = []
@@ -142,10 +145,11 @@ def make_team(layers: tuple[Layer, ...], spaces: tuple[Space, ...], rules: Rules
 
 def only(team: Team, i: int, obs_size: int) -> Team:
     """Returns agent i as a team of one, without padding."""
-    size, last = team.spaces[i].size, len(team.layers) - 1
+    size, width, last = team.spaces[i].size, team.tables.discrete.shape[1], len(team.layers) - 1
+    kept = np.arange(team.layers[-1].weight.shape[-1]) % width < size
 
     def cut(array: np.ndarray | None, depth: int) -> np.ndarray | None:
-        return None if array is None else array[i : i + 1, :, : size if depth == last else None]
+        return None if array is None else array[i : i + 1, :, kept if depth == last else slice(None)]
 
     layers = [Layer(*(cut(array, depth) for array in layer)) for depth, layer in enumerate(team.layers)]  # pyright: ignore[reportArgumentType]
     layers[0] = layers[0]._replace(weight=layers[0].weight[:, :obs_size])
@@ -154,7 +158,10 @@ def only(team: Team, i: int, obs_size: int) -> Team:
 
 
 def outputs(team: Team, obs: np.ndarray) -> np.ndarray:
-    """Returns every actor's outputs [..., N, A] for its own observation; obs is [N, O] or [E, N, O]."""
+    """Returns every actor's outputs [..., N, A] for its own observation; obs is [N, O] or [E, N, O].
+
+    Squashed actors have [..., N, 2A].
+    """
     x = obs[:, None] if obs.ndim == 2 else obs.swapaxes(0, 1)  # [N, E, O]: one matrix product per agent
     first, *rest = team.layers
     x = _affine(first, x)
@@ -175,13 +182,25 @@ def _affine(layer: Layer, x: np.ndarray) -> np.ndarray:
     return product
 
 
+def without_deviations(team: Team) -> tuple[Layer, ...]:
+    """Returns the layers that greedy actions depend on: without the outputs for deviations, if there are any."""
+    *rest, last = team.layers
+    width = team.tables.discrete.shape[1]
+    return (*rest, last._replace(weight=np.ascontiguousarray(last.weight[..., :width]), bias=last.bias[..., :width]))
+
+
 def greedy(team: Team, obs: np.ndarray, legal: np.ndarray | None = None) -> np.ndarray:
     """Returns actions without noise, as training gives them to the learner: continuous ones are in [−1, 1].
 
     `legal` [..., N, A] is True where an action entry is legal; None means that all are.
     """
-    raw = masked(outputs(team, obs), legal)
+    raw = masked(_means(team, outputs(team, obs)), legal)
     return _actions(team, raw, raw)
+
+
+def _means(team: Team, raw: np.ndarray) -> np.ndarray:
+    """Returns outputs without those for deviations."""
+    return raw[..., : team.tables.discrete.shape[1]]
 
 
 def masked(raw: np.ndarray, legal: np.ndarray | None) -> np.ndarray:
@@ -205,8 +224,9 @@ def explore(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns actions as training explores after `step` environment steps, and the carry for the next step."""
     raw = outputs(team, obs)
-    gumbel = -np.log(np.maximum(rng.standard_exponential(raw.shape, np.float32), np.float32(1e-38)))
-    return noisy(team, carry, raw, gumbel, shocks(team, rng, raw.shape) if team.tables.has_boxes else gumbel, step, legal)
+    shape = (*raw.shape[:-1], team.tables.discrete.shape[1])
+    gumbel = -np.log(np.maximum(rng.standard_exponential(shape, np.float32), np.float32(1e-38)))
+    return noisy(team, carry, raw, gumbel, shocks(team, rng, shape) if team.tables.has_boxes else gumbel, step, legal)
 
 
 def shocks(team: Team, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -227,10 +247,13 @@ def noisy(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns actions for given outputs, standard Gumbel noise for choices and `shocks` for continuous actions."""
     rules = team.rules
+    if rules.noise == "squashed":
+        means, log_std = np.split(raw, 2, axis=-1)
+        raw = np.where(team.tables.continuous, means + np.exp(np.clip(log_std, *LOG_STD)) * shock, means)
     floor = _linear(rules.floor_start, rules.floor_end, rules.floor_steps, step)
     raw = masked(raw, legal)
     action = _actions(team, raw, (_floored(team, raw, floor, legal) if floor else raw) + gumbel)
-    if not team.tables.has_boxes:
+    if not team.tables.has_boxes or rules.noise == "squashed":
         return action, carry
     if rules.noise == "uniform":
         return np.where(team.tables.continuous, shock, action), carry
@@ -354,7 +377,7 @@ class Policy:
         """
         stacked, masks = self.stack(obs), self._masks(legal)
         if greedy:
-            raw = masked(outputs(self.team, stacked), masks)
+            raw = masked(_means(self.team, outputs(self.team, stacked)), masks)
             action = _actions(self.team, raw, raw)
         else:
             action, self._carry = explore(self.team, self._carry, stacked, self._rng, legal=masks)

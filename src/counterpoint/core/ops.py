@@ -11,7 +11,10 @@ Tree = TypeVar("Tree")
 
 
 def td_target(
-    reward: Float[Array, "*b"], terminated: Bool[Array, "*b"], next_value: Float[Array, "*b"], gamma: float
+    reward: Float[Array, "*b"],
+    terminated: Bool[Array, "*b"],
+    next_value: Float[Array, "*b"],
+    gamma: float | Float[Array, "*b"],
 ) -> Float[Array, "*b"]:
     """Returns r + γ V(s'), and r alone where the game ended. A time limit does not end the game."""
     return reward + gamma * jnp.where(terminated, 0.0, next_value)

@@ -64,6 +64,8 @@ class Transition(NamedTuple):
     legal: Bool[Array, "*b N A"] | None = None
     """True where an action entry was legal, if the environment has action masks."""
     next_legal: Bool[Array, "*b N A"] | None = None
+    discount: Float[Array, "*b"] | None = None
+    """γᵐ of a transition that spans m steps, whose reward is the discounted sum of theirs; None if it is a single step."""
     extras: Any = ()
     """What acting left for learning, [*b, …] each: log-probabilities, the sub-policy that was drawn."""
 

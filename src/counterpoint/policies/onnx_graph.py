@@ -9,7 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from counterpoint import __version__
-from counterpoint.core.numpy_policy import EPSILON, Layer, Rules, Space, Team
+from counterpoint.core.numpy_policy import EPSILON, Layer, Rules, Space, Team, without_deviations
 
 
 def save(path: Path, graphs: list["Graph"], about: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ class Graph:
         self.results: list[Any] = []
         (space,), rules = team.spaces, team.rules
         (x,) = self.declare(self.inputs, "obs", np.float32, team.layers[0].weight.shape[1])
-        for depth, layer in enumerate(team.layers):
+        for depth, layer in enumerate(without_deviations(team)):
             x = self.layer(layer, self.add("Relu", [x]) if depth else x)
         self.name(x, "outputs", np.float32, space.size)
         if space.heads:

@@ -1,8 +1,8 @@
 """Trainers for a loop of your own: objects that act, store and learn while your program steps the environment.
 
-- agent.py: `AgentTrainer`, one object per agent (MADDPG and DDPG), with its `Settings`, `experience` for a whole team and
-  `discount_with_dones`.
-- learner.py: `Sizes` and `Model`, the networks of a trainer, and the compiled functions that train them.
+- agent.py: `AgentTrainer`, one object per agent (MADDPG and DDPG), `MATD3Trainer` and `MASACTrainer`, with their `Settings`,
+  `experience` for a whole team and `discount_with_dones`.
+- learner.py: `Sizes` and `Model`, the networks of a trainer, and the compiled functions of each algorithm that train them.
 - coma.py: `ComaTrainer`, one object for a team, with its `Memory` of episodes.
 - buffer.py: `ReplayBuffer`, one agent's transitions (no jax).
 - files.py: the files that `save` writes and `load` reads.
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from counterpoint.trainers.agent import AUTHORS as AUTHORS
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
     from counterpoint.trainers.agent import Losses as Losses
+    from counterpoint.trainers.agent import MASACTrainer as MASACTrainer
+    from counterpoint.trainers.agent import MATD3Trainer as MATD3Trainer
     from counterpoint.trainers.agent import Settings as Settings
+    from counterpoint.trainers.agent import SoftLosses as SoftLosses
     from counterpoint.trainers.agent import discount_with_dones as discount_with_dones
     from counterpoint.trainers.agent import experience as experience
     from counterpoint.trainers.buffer import Batch as Batch
@@ -27,7 +30,10 @@ if TYPE_CHECKING:
     from counterpoint.trainers.learner import Sizes as Sizes
 
 _HOMES = {
-    "agent": ("AUTHORS", "AgentTrainer", "Losses", "Settings", "discount_with_dones", "experience"),
+    "agent": (
+        *("AUTHORS", "AgentTrainer", "Losses", "MASACTrainer", "MATD3Trainer", "Settings", "SoftLosses"),
+        *("discount_with_dones", "experience"),
+    ),
     "buffer": ("Batch", "ReplayBuffer"),
     "coma": ("ComaTrainer", "Episodes", "Memory"),
     "learner": ("Model", "Sizes"),

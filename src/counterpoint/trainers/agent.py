@@ -1,9 +1,10 @@
-"""One object per agent for a loop of your own: it acts, stores and learns, over the functions of `algos.maddpg`.
+"""One object per agent for a loop of your own: it acts, stores and learns, over the functions of `algos`.
 
     for each step:  a_i = trainer_i.action(o_i);  trainer_i.experience(o_i, a_i, r_i, o'_i, done, terminal)
                     for each trainer: preupdate();  for each trainer: update(trainers, t)
 
-The interface is that of the authors' trainers; an update computes `maddpg.update_agent`, as in a compiled run.
+The interface is that of MADDPG's authors' trainers; an update computes the algorithm's `update_agent`, as in a compiled run.
+`AgentTrainer` is MADDPG and DDPG, `MATD3Trainer` and `MASACTrainer` are theirs.
 """
 
 import dataclasses
@@ -11,24 +12,44 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from counterpoint.algos import maddpg
+from counterpoint.algos import maddpg, masac, matd3, offpolicy
 from counterpoint.algos.base import TD_ERRORS
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.checks import at_least
-from counterpoint.core.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical, SoftCategorical
+from counterpoint.core.distributions import (
+    Categorical,
+    DiagGaussian,
+    Distribution,
+    MultiCategorical,
+    SoftCategorical,
+    SquashedGaussian,
+)
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ops import discounted_returns
 from counterpoint.core.spaces import ActionSpace, Box, Spec, action_space_of
 from counterpoint.core.types import Transition
 from counterpoint.trainers import files
 from counterpoint.trainers.buffer import Batch, ReplayBuffer
-from counterpoint.trainers.learner import Sizes, fold_in, gather, learner, networks_of, outputs, starter
+from counterpoint.trainers.learner import (
+    MADDPG,
+    MASAC,
+    MATD3,
+    Method,
+    Sizes,
+    fold_in,
+    gather,
+    learner,
+    networks_of,
+    outputs,
+    rules_of,
+    starter,
+)
 
 AUTHORS = maddpg.Config(minibatch="per-agent", order="sequential", init="glorot")
 """The authors' learner: agents learn one after another, each from its own minibatch, and weights start as Glorot's."""
@@ -38,8 +59,8 @@ AUTHORS = maddpg.Config(minibatch="per-agent", order="sequential", init="glorot"
 class Settings:
     """The settings that all trainers of a team share; the defaults are the authors'."""
 
-    learning: maddpg.Config = AUTHORS
-    """Settings of the learner; `Sizes` replace its width, depth and norm."""
+    learning: offpolicy.Settings = AUTHORS
+    """Settings of the learner; `Sizes` replace its width, depth and norm. The default stands for the trainer's own."""
     batch_size: int = 1024
     """Transitions per minibatch."""
     buffer_size: int = 1_000_000
@@ -71,6 +92,10 @@ class Settings:
             raise UsageError(f"warmup {self.warmup} must be at most buffer_size {self.buffer_size}: choose a smaller one.")
         if (self.save_rate or self.restore) and not self.save_dir:
             raise UsageError("save_rate and restore need a folder: set save_dir too.")
+        if self.learning.n_step > 1:
+            raise UsageError(
+                f"trainers store single steps: leave n_step at 1 in the learning settings, not {self.learning.n_step}."
+            )
         if self.learning.replay == "prioritised" and self.learning.minibatch == "shared":
             raise UsageError(
                 "trainers draw by priority each for itself: choose minibatch='per-agent' in the learning settings."
@@ -91,13 +116,29 @@ class Losses(NamedTuple):
     td_target: float
 
 
+class SoftLosses(NamedTuple):
+    """The metrics of MASAC's update, named as in a run."""
+
+    critic_loss: float
+    actor_loss: float
+    q: float
+    td_target: float
+    entropy: float
+    alpha: float
+
+
 class AgentTrainer:
-    """An agent: its policy, its replay buffer and its learner.
+    """An agent of MADDPG or DDPG: its policy, its replay buffer and its learner.
 
     `model` is `Sizes` or an object with functions init and apply, such as `Model`. `obs_shapes` and `action_spaces` are those
     of all agents in order; `index` is this agent's place among them. With `local_critic` the critic sees the agent's own
     observation and action only: DDPG. A team shares model and settings.
     """
+
+    method: ClassVar[Method] = MADDPG
+    usual: ClassVar[offpolicy.Settings] = AUTHORS
+    """The settings of the learner unless others are given."""
+    losses: ClassVar[Any] = Losses
 
     def __init__(
         self,
@@ -123,14 +164,20 @@ class AgentTrainer:
         )
         self.networks = networks_of(model)
         sizes = vars(self.networks) if isinstance(self.networks, Sizes) else {}
-        self.config = dataclasses.replace(self.settings.learning, **sizes)
-        if self.config.infer_policies:
+        learning = self.usual if self.settings.learning == AUTHORS else self.settings.learning
+        if not isinstance(learning, self.method.settings):
+            kind, own = type(self).__name__, self.method.settings
+            raise UsageError(
+                f"{kind} needs learning settings of {own.__module__}.{own.__name__}, not of {type(learning).__module__}."
+            )
+        self.config: Any = dataclasses.replace(learning, **sizes)
+        if getattr(self.config, "infer_policies", False):
             raise UsageError("infer_policies=True needs counterpoint.train: trainers are told the other agents' targets.")
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts
         rows = tuple(map(tuple, sees.tolist()))
-        self._learn = learner(self.networks, self.config, self.spec, rows)
+        self._learn = learner(self.method, self.networks, self.config, self.spec, rows)
         key_init, self._key_learn = jax.random.split(prng.key(self.settings.seed))
-        self.agent: maddpg.Agent = starter(self.networks, self.config, self.spec, rows)(key_init, index)
+        self.agent: Any = starter(self.method, self.networks, self.config, self.spec, rows)(key_init, index)
         self.replay_buffer = ReplayBuffer(
             self.settings.buffer_size,
             overwrite=self.settings.overwrite,
@@ -146,11 +193,16 @@ class AgentTrainer:
         self.updates = 0
         """Number of updates so far."""
         self._kept = 0
-        self._before = self.agent.target_actor
+        self._before = self._read
         self._team = self._acting()
         self._noise = numpy_policy.begin(self._team)
         if self.settings.restore and files.newest(self._folder()):
             self.load()
+
+    @property
+    def _read(self) -> Any:
+        """The network that other agents read when they learn: the target actor, or MASAC's actor."""
+        return getattr(self.agent, self.method.reads)
 
     @property
     def space(self) -> ActionSpace:
@@ -189,6 +241,11 @@ class AgentTrainer:
         """Returns the distribution that `action` draws from, in the environment's units and before clipping to the bounds."""
         logits = jnp.asarray(numpy_policy.outputs(self._team, self._inputs(obs))[0])
         space, config = self.space, self.config
+        if self._team.rules.noise == "squashed" and isinstance(space, Box):
+            mean, log_std = jnp.split(logits, 2)
+            half, middle = (jnp.asarray(part, jnp.float32) for part in (space.half_width, space.middle))
+            return SquashedGaussian(mean, jnp.clip(log_std, *numpy_policy.LOG_STD), half, middle)
+        logits = logits[: space.size]
         if isinstance(space, Box):
             share = min(self.steps / config.noise_steps, 1.0)
             half = jnp.asarray(space.half_width, jnp.float32)
@@ -196,7 +253,8 @@ class AgentTrainer:
             return DiagGaussian(half * jnp.tanh(logits) + jnp.asarray(space.middle, jnp.float32), jnp.log(noise))
         if len(space.heads) > 1:
             return MultiCategorical.split(logits, space.heads)
-        return SoftCategorical(logits, config.temperature) if config.world_action == "soft" else Categorical(logits)
+        soft = self._team.rules.world_action == "soft"
+        return SoftCategorical(logits, config.temperature) if soft else Categorical(logits)
 
     def experience(
         self,
@@ -229,8 +287,8 @@ class AgentTrainer:
         """Forgets the places of the last minibatch."""
         self.replay_sample_index = None
 
-    def update(self, agents: Sequence["AgentTrainer"], t: int) -> Losses | None:
-        """Learns from a minibatch and returns the losses; reads the other agents and changes only itself.
+    def update(self, agents: Sequence["AgentTrainer"], t: int) -> Any:
+        """Learns from a minibatch and returns its losses; reads the other agents and changes only itself.
 
         Returns None if t is no multiple of `update_every`, or while transitions are missing: `missing` says how many.
         """
@@ -242,26 +300,27 @@ class AgentTrainer:
             batches = [agent.replay_buffer.sample_index(index) for agent in agents]
             weight = self.replay_buffer.weights(index) if self.replay_buffer.prioritised else None
         self.replay_sample_index = index
-        targets = [agent.target_actor_in(self.updates) for agent in agents]
-        metrics = self.learn(targets, self._joint(batches, weight), fold_in(self._key_learn, self.updates))
+        read = [agent.network_in(self.updates) for agent in agents]
+        metrics = self.learn(read, self._joint(batches, weight), fold_in(self._key_learn, self.updates))
         errors = metrics.pop(TD_ERRORS, None)
         if errors is not None:
             self.replay_buffer.update_priorities(index, errors)
         self._keep()
-        return Losses(**{name: float(value) for name, value in metrics.items()})
+        return self.losses(**{name: float(value) for name, value in metrics.items()})
 
-    def learn(self, targets: Sequence[Any], batch: Transition, key: jax.Array) -> dict[str, np.ndarray]:
-        """Performs one update on a joint batch [B, …], given all agents' target actors, and returns its metrics."""
-        self._before = self.agent.target_actor
+    def learn(self, read: Sequence[Any], batch: Transition, key: jax.Array) -> dict[str, np.ndarray]:
+        """Performs one update on a joint batch [B, …], given all agents' `network_in`, and returns its metrics."""
+        self._before = self._read
         i = np.int32(self.index)
-        self.agent, metrics = self._learn(self.agent, *gather(list(targets), batch, i), batch, i, key)
+        self.agent, metrics = self._learn(self.agent, *gather(list(read), batch, i), batch, i, key)
         self.updates += 1
         self._team = self._acting()
         return jax.device_get(metrics)
 
-    def target_actor_in(self, update: int) -> Any:
-        """Returns the target actor that others read in their update of that number: of a snapshot, the one before it."""
-        return self._before if self.config.order == "snapshot" and self.updates == update + 1 else self.agent.target_actor
+    def network_in(self, update: int) -> Any:
+        """Returns the network that others read in their update of that number, a target actor or MASAC's actor: of a snapshot,
+        the one before it."""
+        return self._before if self.config.order == "snapshot" and self.updates == update + 1 else self._read
 
     def save(self, save_dir: str | Path = "", scenario: str = "", number: int | None = None) -> Path:
         """Writes networks, targets and optimisers to <save_dir>/<scenario>/agent_<index>/ and returns the file's path.
@@ -280,7 +339,7 @@ class AgentTrainer:
         path = files.path_of(folder, number) if number is not None else files.newest(folder) or files.path_of(folder)
         self.agent, about = files.load(path, self.agent, self.spec, self.name)
         self._earlier_steps = about["steps"] - self.replay_buffer.added
-        self.updates, self._before = about["updates"], self.agent.target_actor
+        self.updates, self._before = about["updates"], self._read
         self._kept = self.steps // self.settings.save_rate if self.settings.save_rate else 0
         self._team = self._acting()
 
@@ -302,14 +361,15 @@ class AgentTrainer:
 
         A network of the user's own has no NumPy form: its team takes the network's outputs in place of observations.
         """
-        i, rules = self.index, numpy_policy.rules_of(self.config)
+        rules = numpy_policy.Rules(**rules_of(self.method, self.config, self.spec))
+        spaces = (numpy_policy.space_of(self.space),)
         if not isinstance(self.networks, Sizes):
-            size = self.space.size
+            size = self.space.size * (2 if rules.noise == "squashed" else 1)
             same = numpy_policy.Layer(np.eye(size, dtype=np.float32)[None], np.zeros((1, 1, size), np.float32))
-            return numpy_policy.make_team((same,), (numpy_policy.space_of(self.space),), rules)
+            return numpy_policy.make_team((same,), spaces, rules)
         actor = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.agent.actor)
-        padded = numpy_policy.team_of(actor, (self.space,), self.config)
-        return numpy_policy.only(padded, 0, self.spec.obs_sizes[i])
+        padded = numpy_policy.make_team(numpy_policy.layers_of(actor), spaces, rules)
+        return numpy_policy.only(padded, 0, self.spec.obs_sizes[self.index])
 
     def _inputs(self, obs: Any) -> np.ndarray:
         """Returns the input of the NumPy team, [1, …]: an observation, or the outputs of a network of the user's own."""
@@ -317,7 +377,8 @@ class AgentTrainer:
         if isinstance(self.networks, Sizes):
             return seen
         padded = np.pad(seen, ((0, 0), (0, self.spec.obs_size - seen.shape[1])))
-        return np.asarray(outputs(self.networks)(self.agent.actor, padded))[:, : self.space.size]
+        raw = np.asarray(outputs(self.networks)(self.agent.actor, padded))
+        return raw[:, np.arange(raw.shape[1]) % self.spec.act_size < self.space.size]
 
     def _observation(self, obs: Any) -> np.ndarray:
         seen, size = np.asarray(obs, np.float32).ravel(), self.spec.obs_sizes[self.index]
@@ -375,6 +436,21 @@ class AgentTrainer:
             "weight": weight,
         }
         return Transition(**arrays)
+
+
+class MATD3Trainer(AgentTrainer):
+    """An agent of MATD3: as `AgentTrainer`, with learning settings of `algos.matd3.Config`."""
+
+    method = MATD3
+    usual = matd3.Config(minibatch="per-agent", order="sequential", init="glorot")
+
+
+class MASACTrainer(AgentTrainer):
+    """An agent of MASAC: as `AgentTrainer`, with learning settings of `algos.masac.Config`."""
+
+    method = MASAC
+    usual = masac.Config(minibatch="per-agent")
+    losses = SoftLosses
 
 
 def experience(agents: Sequence[AgentTrainer], obs: Any, act: Any, rew: Any, new_obs: Any, done: Any, terminal: Any) -> None:

@@ -1,18 +1,21 @@
-"""The networks of a trainer and the compiled functions that train them: all calls to `algos.maddpg` are in this file.
+"""The networks of a trainer and the compiled functions that train them: all calls to algorithms are in this file.
 
-A trainer has perceptrons (`Sizes`) or networks of the user's own (`nets.Model`); both learn by `maddpg.update_agent`, as in a
-compiled run.
+A trainer has perceptrons (`Sizes`) or networks of the user's own (`nets.Model`); both learn by the `update_agent` of their
+algorithm (`Method`), as in a compiled run.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from counterpoint.algos import maddpg
+from counterpoint.algos import exploration, maddpg, masac, matd3
+from counterpoint.algos.base import Actors
+from counterpoint.algos.offpolicy import Acting, Problem, column
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
@@ -33,6 +36,36 @@ class Sizes:
     """Normalisation of the hidden layers: over their units, or over the minibatch."""
 
 
+class Method(NamedTuple):
+    """An off-policy algorithm as its trainers use it."""
+
+    settings: Any
+    """The class of its settings."""
+    agent: Any
+    """The class of one agent's networks and optimisers."""
+    reads: Literal["actor", "target_actor"]
+    """The field of the other agents that an update reads."""
+    init: Callable[..., Any]
+    """(settings, problem, key) → all agents."""
+    update_agent: Callable[..., Any]
+    problem: Callable[..., Problem]
+    """(spec, sees, model) → what is fixed for the learner of a team."""
+    actors: Callable[[Any, Spec, Any], Actors | None]
+    """(settings, spec, policy) → the rules by which outputs become actions, among others."""
+
+
+def _problem(spec: Spec, sees: np.ndarray, model: Model | None) -> Problem:
+    return Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=None, model=model)
+
+
+def _soft_problem(spec: Spec, sees: np.ndarray, model: Model | None) -> Problem:
+    return masac.problem_of(spec, sees, model=model)
+
+
+MADDPG = Method(maddpg.Config, maddpg.Agent, "target_actor", maddpg.init, maddpg.update_agent, _problem, exploration.actors)
+MATD3 = Method(matd3.Config, matd3.Agent, "target_actor", matd3.init, matd3.update_agent, _problem, exploration.actors)
+MASAC = Method(masac.Config, masac.Agent, "actor", masac.init, masac.update_agent, _soft_problem, masac.actors)
+
 Networks = Sizes | Model
 Rows = tuple[tuple[bool, ...], ...]
 """[N, N]: whether critic i (row) sees agent j; hashable."""
@@ -47,24 +80,40 @@ def networks_of(model: Any) -> Networks:
     raise UsageError(f"the model must be Sizes(...) or have functions init and apply, not {model!r}.")
 
 
-def problem_of(networks: Networks, spec: Spec, sees: Rows) -> maddpg.Problem:
+def problem_of(method: Method, networks: Networks, spec: Spec, sees: Rows) -> Problem:
     """Returns what is fixed for the learner of a team."""
-    model = networks if isinstance(networks, Model) else None
-    return maddpg.Problem(spec=spec, heads=heads_of(spec), sees=np.array(sees), axis=None, model=model)
+    return method.problem(spec, np.array(sees), networks if isinstance(networks, Model) else None)
+
+
+def rules_of(method: Method, config: Any, spec: Spec) -> dict[str, Any]:
+    """Returns how outputs become actions: fields of `numpy_policy.Rules`."""
+    plain = method.actors(config, spec, Acting(None))
+    assert plain is not None, "settings of a trainer have no model: its networks are an argument"
+    return dict(plain.rules)
 
 
 @lru_cache(maxsize=32)
-def starter(networks: Networks, config: maddpg.Config, spec: Spec, sees: Rows) -> Any:
+def starter(method: Method, networks: Networks, config: Any, spec: Spec, sees: Rows) -> Any:
     """Returns (key, i) → agent i at the start of training; all trainers of a team share it."""
-    problem = problem_of(networks, spec, sees)
+    problem = problem_of(method, networks, spec, sees)
     if isinstance(networks, Model):
-        _check_outputs(networks, spec.obs_size, spec.act_size)
-        _check_outputs(networks, spec.num_agents * (spec.obs_size + spec.act_size), 1)
+        masks = jax.eval_shape(lambda key: method.init(config, problem._replace(model=_SIZES), key), prng.key(0))
+        _check_outputs(networks, spec.obs_size, _width(masks.actor))
+        critic = masks.critics[0] if hasattr(masks, "critics") else masks.critic
+        _check_outputs(networks, spec.num_agents * (spec.obs_size + spec.act_size), _width(critic))
 
-    def start(key: Key, i: jax.Array) -> maddpg.Agent:
-        return jax.tree.map(lambda leaf: leaf[i], maddpg.init(config, problem, key))
+    def start(key: Key, i: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf: leaf[i], method.init(config, problem, key))
 
     return jax.jit(start)
+
+
+_SIZES = Model(init=lambda key, inputs, outputs: outputs, apply=lambda params, x: x)
+"""A network that is nothing but the mask of its outputs."""
+
+
+def _width(outputs: Any) -> int:
+    return outputs.shape[-1]
 
 
 def _check_outputs(model: Model, num_inputs: int, num_outputs: int) -> None:
@@ -79,21 +128,22 @@ def _check_outputs(model: Model, num_inputs: int, num_outputs: int) -> None:
 
 
 @lru_cache(maxsize=32)
-def learner(networks: Networks, config: maddpg.Config, spec: Spec, sees: Rows) -> Any:
-    """Returns (own, target actors, column, batch, i, key) → (agent, metrics); all trainers of a team share it."""
-    problem = problem_of(networks, spec, sees)
+def learner(method: Method, networks: Networks, config: Any, spec: Spec, sees: Rows) -> Any:
+    """Returns (own, what it reads of all agents, column, batch, i, key) → (agent, metrics); all trainers of a team share it."""
+    problem = problem_of(method, networks, spec, sees)
+    nobody = method.agent(**dict.fromkeys(method.agent._fields))
 
-    def learn(own: maddpg.Agent, targets: Any, mine: Transition, batch: Transition, i: jax.Array, key: Key) -> Any:
-        team = maddpg.Agent(None, None, targets, None, None, None)  # pyright: ignore[reportArgumentType] — an update reads no more
-        return maddpg.update_agent(config, problem, own, team, mine, batch, i, key)
+    def learn(own: Any, read: Any, mine: Transition, batch: Transition, i: jax.Array, key: Key) -> Any:
+        team = nobody._replace(**{method.reads: read})
+        return method.update_agent(config, problem, own, team, mine, batch, i, key)
 
     return jax.jit(learn)
 
 
 @jax.jit
 def gather(targets: list[Any], batch: Transition, i: jax.Array) -> tuple[Any, Transition]:
-    """Returns all target actors stacked, and agent i's part of a batch. Inside `learn` this would change its rounding."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *targets), maddpg.column(batch, i)
+    """Returns what is read of all agents, stacked, and agent i's part of a batch. Inside `learn` it would change rounding."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *targets), column(batch, i)
 
 
 @lru_cache(maxsize=32)

@@ -95,6 +95,8 @@ class Pieces(NamedTuple):
     update: Callable[[Agents, Transition, Key], tuple[Agents, Metrics]]
     feedback: Callable[[Any, Array, Array], Any]
     """Only if the update returns TD errors."""
+    join: Callable[[Transition, Transition], tuple[Transition, Transition]] | None = None
+    """Only if the memory holds steps back."""
 
 
 def pieces(program: Program) -> Pieces:
@@ -109,6 +111,7 @@ def pieces(program: Program) -> Pieces:
         sample=memory.sample,
         update=algo.update,
         feedback=memory.feedback,
+        join=memory.join,
     )
 
 
@@ -123,6 +126,7 @@ def compiled_pieces(program: Program) -> Pieces:
         sample=jax.jit(parts.sample),
         update=jax.jit(parts.update),
         feedback=jax.jit(parts.feedback, donate_argnums=0),
+        join=parts.join and jax.jit(parts.join),
     )
 
 
@@ -139,11 +143,14 @@ def iteration(parts: Pieces, absorb: Absorb, loop: Loop, learn: bool) -> Loop:
 
 def absorbed(program: Program, parts: Pieces, loop: Loop, steps: Transition, finished: Finished, key: Key, learn: bool) -> Loop:
     """Returns the loop after everything that follows a rollout: remembering it, learning, counting."""
-    schedule = program.schedule
+    schedule, replay = program.schedule, loop.replay
+    if parts.join is not None:
+        tail, steps = parts.join(replay.tail, steps)
+        replay = replay._replace(tail=tail)
     if program.splits_batch:
         device = jax.lax.axis_index(DEVICES)
         steps, key = _share(steps, program.num_devices, device), jax.random.fold_in(key, device)
-    replay = parts.add(loop.replay, steps)
+    replay = parts.add(replay, steps)
     agents, window = loop.agents, loop.window
     if learn:
         for key_update in _split(key, schedule.updates):

@@ -22,6 +22,7 @@ from counterpoint.training.opponents import actors_of, algorithm_of, check_ensem
 from counterpoint.training.replay import (
     Memory,
     example,
+    n_step,
     of_members,
     on_policy,
     prioritised,
@@ -138,12 +139,15 @@ def build(config: Config, env: Environment) -> Program:
 def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Schedule, split: int) -> Memory:
     """Returns the memory that the algorithm learns from, or each device's share of it."""
     kind = config.entry.memory(config.learning)
-    one, carry = _shapes(env, algo)
+    single, carry = _shapes(env, algo)
+    one = single
     if not isinstance(kind, Replay):
         lead = (schedule.rollout_length, schedule.num_envs)
         steps = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype), one._replace(carry=carry))
         return on_policy(steps)
     t = config.training
+    if kind.n_step:
+        one = one._replace(discount=jax.ShapeDtypeStruct((), jnp.float32))  # pyright: ignore[reportArgumentType]
     per_add = t.update_every // split
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
@@ -158,13 +162,15 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     sizes = (one, capacity, t.batch_size // split, per_add, batches)
     if (members := config.opponents.ensemble) > 1:
         numbers = sizes_of(env.spec, members, config.opponents.ensemble_teams)
-        return of_members(uniform(*sizes), one, t.batch_size, numbers)
-    if kind.priority is None:
-        memory = uniform(*sizes)
+        ring = of_members(uniform(*sizes), one, t.batch_size, numbers)
+    elif kind.priority is None:
+        ring = uniform(*sizes)
     else:
         exponent, beta = kind.priority
-        memory = prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
-    return with_newest(memory, one, per_add, batches) if kind.newest else memory
+        ring = prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
+    if kind.newest:
+        ring = with_newest(ring, one, per_add, batches)
+    return n_step(ring, single, t.num_envs, *kind.n_step) if kind.n_step else ring
 
 
 def _shapes(env: Environment, algo: Algorithm) -> tuple[Transition, Any]:

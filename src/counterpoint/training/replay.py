@@ -2,6 +2,7 @@
 
 `uniform` is a ring of packed rows, one float32 row per transition, so that adding is one slice and sampling one gather.
 `prioritised` is the same ring, drawn from in proportion to priorities (Schaul et al. 2016, arXiv:1511.05952, Section 3.3).
+`n_step` puts n-step transitions into either ring: it holds the last steps of a rollout back until the next one follows them.
 `on_policy` keeps the last rollout as it is, for learners that must learn from what they themselves just did.
 """
 
@@ -37,6 +38,8 @@ class Memory(NamedTuple):
     """(state, rows) → the state with these rows."""
     added: Callable[[Any], Any] = lambda state: state.added
     """(state) → how many rows were ever added."""
+    join: Callable[[Transition, Transition], tuple[Transition, Transition]] | None = None
+    """(state.tail, a whole rollout [T, E, …]) → (the next tail, what is added instead); None if the rollout itself is added."""
 
 
 class Ring(NamedTuple):
@@ -56,7 +59,7 @@ def example(spec: Spec, masks: bool = False, extras: Any = ()) -> Transition:
     return Transition(obs, action, reward, obs, flags, flags, done, legal=legal, next_legal=legal, extras=extras)  # pyright: ignore[reportArgumentType]
 
 
-STORED = ("obs", "action", "reward", "next_obs", "terminated", "alive", "legal", "next_legal", "extras")
+STORED = ("obs", "action", "reward", "next_obs", "terminated", "alive", "legal", "next_legal", "discount", "extras")
 """The fields of a transition that a row holds. Learners from single steps have no use for `done`."""
 
 
@@ -153,6 +156,85 @@ def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[in
         return batch._replace(alive=batch.alive & (found > 0), extras=(inner, members))
 
     return memory._replace(sample=sample)
+
+
+class Joined(NamedTuple):
+    """A memory of n-step transitions."""
+
+    ring: Any
+    tail: Transition
+    """The last n − 1 steps of each environment [n − 1, E, …]: their transitions are not complete yet."""
+
+
+def n_step(memory: Memory, one: Transition, num_envs: int, num_steps: int, gamma: float) -> Memory:
+    """Returns the memory with transitions that span `num_steps` steps, fewer where an episode ends; `one` is a single step.
+
+    What is added lags n − 1 steps behind what is played. The first rows of a run come before its first step: nobody is alive
+    in them, so nobody learns from them.
+    """
+    length = num_steps - 1
+
+    def init() -> Joined:
+        blank = jax.tree.map(lambda leaf: jnp.zeros((length, num_envs, *leaf.shape), leaf.dtype), _kept(one))
+        return Joined(memory.init(), blank._replace(done=jnp.ones((length, num_envs), bool)))
+
+    def join(tail: Transition, steps: Transition) -> tuple[Transition, Transition]:
+        whole = jax.tree.map(lambda *parts: jnp.concatenate(parts), tail, _kept(steps))
+        return jax.tree.map(lambda leaf: leaf[-length:], whole), n_step_transitions(whole, num_steps, gamma)
+
+    return Memory(
+        init=init,
+        add=lambda state, steps: state._replace(ring=memory.add(state.ring, steps)),
+        sample=lambda state, key: memory.sample(state.ring, key),
+        split=lambda keep, split: Joined(ring=memory.split(keep, split), tail=keep),
+        feedback=lambda state, index, errors: state._replace(ring=memory.feedback(state.ring, index, errors)),
+        rows=lambda state: state.ring.rows,
+        with_rows=lambda state, rows: state._replace(ring=memory.with_rows(state.ring, rows)),
+        added=lambda state: memory.added(state.ring),
+        join=join,
+    )
+
+
+def _kept(steps: Transition) -> Transition:
+    """Returns the fields of single steps that their n-step transitions depend on."""
+    return steps._replace(carry=None, weight=None, index=None, discount=None)
+
+
+def n_step_transitions(steps: Transition, num_steps: int, gamma: float) -> Transition:
+    """Returns the n-step transitions of all but the last n − 1 steps [T, E, …].
+
+    The reward is Σ γᵏ r over the steps that an agent still plays; next observation and mask are those after the last step, and
+    the discount is γ to the number of steps. A transition stops where the episode ends, and for all agents where one of them is
+    truncated: its bootstrap must start from the joint observation at that moment.
+    """
+    count = steps.done.shape[0] - num_steps + 1
+    at = [jax.tree.map(lambda leaf: leaf[k : k + count], steps) for k in range(num_steps)]  # noqa: B023 — used at once
+    first = at[0]
+    reward = jnp.where(first.alive, first.reward, 0.0)
+    ended = first.alive & first.terminated
+    last, discount = first, jnp.full(first.done.shape, gamma, jnp.float32)
+    going = jnp.ones_like(first.done)
+    for k in range(1, num_steps):
+        before, now = at[k - 1], at[k]
+        truncated = before.alive & ~before.terminated & ~now.alive
+        going = going & ~before.done & ~jnp.any(truncated, axis=-1)
+        plays = jnp.broadcast_to(going[..., None], now.alive.shape) & now.alive & first.alive
+        reward = reward + jnp.where(plays, gamma**k * now.reward, 0.0)
+        ended = ended | (plays & now.terminated)
+        last = _where_going(going, now, last)
+        discount = jnp.where(going, gamma ** (k + 1), discount)
+    return first._replace(
+        reward=reward, next_obs=last.next_obs, terminated=ended, next_legal=last.next_legal, discount=discount, done=last.done
+    )
+
+
+def _where_going(going: Any, now: Transition, last: Transition) -> Transition:
+    """Returns what the end of a transition is: one step later where it goes on."""
+
+    def select(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(jnp.broadcast_to(going.reshape(*going.shape, *(1,) * (a.ndim - going.ndim)), a.shape), a, b)
+
+    return jax.tree.map(select, now, last)
 
 
 def on_policy(steps: Transition) -> Memory:

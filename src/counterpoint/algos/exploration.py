@@ -1,0 +1,152 @@
+"""How MADDPG and MATD3 act: relaxed or sampled choices, and additive noise on continuous actions that decays.
+
+The actors are deterministic; Gumbel noise on discrete outputs and Gaussian or Ornstein-Uhlenbeck noise on continuous actions
+are the exploration.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from counterpoint.algos import inference, offpolicy
+from counterpoint.algos.base import Actors, Algorithm, Carry
+from counterpoint.algos.offpolicy import Acting, Problem
+from counterpoint.core.actions import EstimatorSettings, gumbel, heads_of, masked, relaxed, sampled, target_action
+from counterpoint.core.checks import at_least
+from counterpoint.core.spaces import Spec
+from counterpoint.core.types import Key
+
+
+@dataclass(frozen=True)
+class Settings(EstimatorSettings, offpolicy.Settings):
+    """Hyperparameters of off-policy algorithms with deterministic actors."""
+
+    logit_cost: float = 1e-3
+    """Weight of the mean squared policy output in the actor's loss."""
+    world_action: Literal["soft", "one-hot"] = "soft"
+    """Give the environment relaxed action vectors, as the authors' code does, or sampled one-hot vectors."""
+    noise: Literal["gaussian", "ou"] = "gaussian"
+    """Exploration noise of continuous agents: independent, or Ornstein-Uhlenbeck."""
+    noise_start: float = 0.2
+    """Initial standard deviation of the exploration noise (of actions in [−1, 1])."""
+    noise_end: float = 0.05
+    """Final standard deviation of the exploration noise."""
+    noise_steps: int = 500_000
+    """Environment steps over which the noise decays linearly."""
+
+    def __post_init__(self) -> None:
+        offpolicy.Settings.__post_init__(self)
+        EstimatorSettings.__post_init__(self)
+        at_least(self, 1, "noise_steps")
+        at_least(self, 0, "logit_cost", "noise_start", "noise_end")
+
+    @property
+    def relax(self) -> offpolicy.Relax:
+        """The actions of targets."""
+        return partial(target_action, self)
+
+
+def begin(config: Settings, problem: Problem, key: Key) -> Carry:
+    """Returns the Ornstein-Uhlenbeck noise of one environment at rest, if it is used."""
+    return jnp.zeros(problem.spec.act_mask.shape) if config.noise == "ou" else ()
+
+
+def act(
+    config: Settings,
+    problem: Problem,
+    policy: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    key: Key,
+    step: Int[Array, ""],
+    legal: Bool[Array, "E N A"] | None = None,
+) -> tuple[Float[Array, "E N A"], Carry, tuple[()]]:
+    """Returns exploring actions: sampled for discrete agents, with additive noise for continuous ones."""
+    heads = problem.heads
+    key_gumbel, key_noise = jax.random.split(key)
+    outputs = policy_outputs(config, problem, policy, obs, legal)
+    action = world_action(config, problem, outputs, gumbel(key_gumbel, outputs.shape))
+    if heads.mask is None or not (heads.mask & ~heads.discrete).any():
+        return action, carry, ()
+    shock = jax.random.normal(key_noise, outputs.shape)
+    if config.noise == "ou":
+        shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
+    scale = optax.linear_schedule(config.noise_start, config.noise_end, config.noise_steps)(step)
+    continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, action.shape)
+    return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry, ()
+
+
+def greedy(
+    config: Settings,
+    problem: Problem,
+    policy: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    legal: Bool[Array, "E N A"] | None = None,
+) -> tuple[Float[Array, "E N A"], Carry]:
+    """Returns actions without noise, in the form in which training gives them to the environment."""
+    outputs = policy_outputs(config, problem, policy, obs, legal)
+    return world_action(config, problem, outputs, jnp.zeros_like(outputs)), carry
+
+
+def policy_outputs(
+    config: Settings,
+    problem: Problem,
+    policy: Acting,
+    obs: Float[Array, "E N O"],
+    legal: Bool[Array, "E N A"] | None = None,
+) -> Float[Array, "E N A"]:
+    """Returns the outputs of every actor for its own observation, with illegal choices masked."""
+    outputs = offpolicy.acting_outputs(offpolicy.with_networks(config, problem), policy.actor, obs)
+    return masked(problem.heads, outputs, legal)
+
+
+def world_action(
+    config: Settings, problem: Problem, outputs: Float[Array, "E N A"], noise: Float[Array, "E N A"]
+) -> Float[Array, "E N A"]:
+    """Returns actions in the form that the environment gets: relaxed or one-hot."""
+    if config.world_action == "soft":
+        return relaxed(problem.heads, outputs, noise, config.temperature)
+    return sampled(problem.heads, outputs, noise)
+
+
+def make(
+    init: Any,
+    update_agent: offpolicy.UpdateAgent,
+    metrics: tuple[str, ...],
+    config: Settings,
+    spec: Spec,
+    sees: np.ndarray,
+    axis: str | None = None,
+) -> Algorithm:
+    """Returns the algorithm that starts by `init` and learns by `update_agent`; critics see what `sees` [N, N] allows."""
+    problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
+    offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
+    distributable = config.order == "snapshot" and not config.infer_policies
+    if config.infer_policies:
+        init, update_agent = inference.wrapped(init, update_agent)
+        metrics = (*metrics, *inference.METRICS)
+    return Algorithm(
+        init=partial(init, config, problem),
+        begin=partial(begin, config, problem),
+        act=partial(act, config, problem),
+        greedy=partial(greedy, config, problem),
+        update=partial(offpolicy.update, update_agent, config, problem),
+        policy=lambda agents: Acting(agents.actor),
+        metrics=metrics,
+        # It travels to learners in other processes, so it must not hold a lambda.
+        update_one=partial(offpolicy.update_one, update_agent, config, problem) if distributable else None,
+        gather=partial(offpolicy.gather, config, problem),
+    )
+
+
+def actors(config: Settings, spec: Spec, policy: Acting) -> Actors | None:
+    """Returns the policy as plain networks, or None if the network is the user's own."""
+    names = ("world_action", "temperature", "noise", "noise_start", "noise_end", "noise_steps")
+    return None if config.model else Actors(policy.actor, {name: getattr(config, name) for name in names})
