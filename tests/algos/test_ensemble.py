@@ -66,6 +66,7 @@ def test_the_drawn_sub_policy_acts(parts: Any) -> None:
             np.testing.assert_array_equal(leaf[:, k], old[:, 1])
 
 
+@pytest.mark.slow
 def test_an_update_is_that_of_the_sub_policies_that_played(parts: Any) -> None:
     """Members (2, 1) learn exactly as single policies would, the others stay, and the critics are shared."""
     _, algo, wrapped, agents, steps = parts
@@ -138,6 +139,7 @@ def test_a_sample_is_of_one_pair_of_sub_policies(parts: Any) -> None:
     assert len(seen) >= 5, "every pair has the same chance"
 
 
+@pytest.mark.slow
 def test_a_run_with_an_ensemble_plays_exports_and_resumes(tmp_path: Path) -> None:
     settings = TINY | {"scenario": "simple_tag", "num_episodes": 24, "warmup": 100, "ensemble": 2, "save_dir": str(tmp_path)}
     run = counterpoint.train(exp_name="two", ensemble_teams=["adversary"], **settings)

@@ -100,6 +100,7 @@ def batch_of(spec, size, key):
     )
 
 
+@pytest.mark.slow
 def test_an_update_uses_the_approximations_in_its_targets():
     """One update by the wrapped algorithm is one of MADDPG's whose target actors of the others are the approximations."""
     algo = maddpg.make(CONFIG, SPEC, np.ones((2, 2), bool))
@@ -160,6 +161,7 @@ def test_samples_carry_the_newest_transitions(batches):
         np.testing.assert_array_equal(seen.action if batches == 1 else seen.action[0], steps.action)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minibatch", ["shared", "per-agent"])
 def test_a_run_with_inferred_policies_reports_their_divergence(minibatch, tmp_path):
     import counterpoint

@@ -17,6 +17,7 @@ def tag(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(counterpoint.train(save_dir=str(tmp_path_factory.mktemp("runs")), exp_name="tag", **settings).path)
 
 
+@pytest.mark.slow
 def test_a_tournament_prints_tables_and_writes_files(call: Any, tag: str, tmp_path: Path) -> None:
     result = call(f"tournament {tag} {tag}@16 --episodes 4 --out games")
     assert result.code == 0, result.err
@@ -27,6 +28,7 @@ def test_a_tournament_prints_tables_and_writes_files(call: Any, tag: str, tmp_pa
     assert "at least two runs, not 1" in call(f"tournament {tag}").err
 
 
+@pytest.mark.slow
 def test_exploit_prints_the_gain(call: Any, tag: str) -> None:
     result = call(f"exploit {tag} --team good --num-episodes 60 --episodes 20 --out found")
     assert result.code == 0, result.err
@@ -35,6 +37,7 @@ def test_exploit_prints_the_gain(call: Any, tag: str) -> None:
     assert "choose --team adversary or --team good" in call(f"exploit {tag} --team wolves").err
 
 
+@pytest.mark.slow
 def test_benchmark_mentions_exploitability_where_two_teams_play(call: Any, tag: str) -> None:
     result = call(f"benchmark {tag} --benchmark-iters 50")
     assert f"counterpoint exploit {tag}" in result.out
@@ -51,6 +54,7 @@ def test_units_of_a_value(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("units --record new.csv").out == "→ new.csv\n"
 
 
+@pytest.mark.slow
 def test_the_scale_of_a_benchmark(call: Any, tmp_path: Path) -> None:
     settings = TINY | {"scenario": "simple", "num_episodes": 24, "warmup": 100}
     run = counterpoint.train(save_dir=str(tmp_path), exp_name="simple", **settings)

@@ -137,6 +137,7 @@ def test_every_estimator_respects_heads_masks_and_padding(name):
                 assert np.isin(np.round(np.asarray(action), 5), [0.0, 1.0]).all()
 
 
+@pytest.mark.slow
 def test_plain_heads_give_what_tables_give():
     spec = spec_of((1,), (Discrete((3,)),))
     tables = jax.tree.map(lambda table: table[0], heads_of(spec_of((1, 1), (Discrete((3,)), Box(3, -1.0, 1.0)))))

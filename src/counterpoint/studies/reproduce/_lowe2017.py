@@ -23,7 +23,7 @@ QUICK: dict[str, Any] = {
     **{"num_episodes": 60, "batch_size": 64, "warmup": 200, "num_units": 16, "report_every": 20, "save_rate": 60},
     **{"eval_episodes": 2, "devices": 1},
 }
-SEEDS, QUICK_SEEDS = 5, 2
+SEEDS, QUICK_SEEDS = 6, 2
 EPISODES, QUICK_EPISODES = 1000, 20
 PAIRS = (("maddpg", "maddpg"), ("maddpg", "ddpg"), ("ddpg", "maddpg"), ("ddpg", "ddpg"))
 """Algorithms of the good team and of the adversaries, in the order of the paper's tables."""

@@ -18,7 +18,7 @@ AUTHORS = {"init": "glorot", "order": "sequential", "minibatch": "per-agent", "n
 KINDS = {"authors' settings": AUTHORS, "our defaults": {"num_episodes": 60_000}}
 ABOUT = """Original rules, 60 000 episodes, return of one agent with exploration, mean of the last 1000 episodes. Of the
 authors' 21 runs of `simple_speaker_listener`, 6 end above −20 and 12 stay mute, below −26: their initial weights are why, and
-our default weights are better. A range in the column of metrics is that of the authors' runs."""
+our default weights are better."""
 
 
 def read() -> list[dict[str, str]]:
@@ -39,12 +39,12 @@ def run(folder: Path, quick: bool) -> None:
     runs = train_all(folder, plans, quick, seeds=10)
     rows = []
     for line in data:
-        spread = f", {line['lowest']} … {line['highest']}" if line["lowest"] else ""
+        spread = f" (theirs: {line['lowest']} … {line['highest']})" if line["lowest"] else ""
         for kind in KINDS:
             found = runs[f"{line['scenario']}-{kind.split()[0].strip(chr(39))}"]
             row = Row(
-                f"{line['scenario']}, {line['team']}, {kind}",
-                f"return at {int(line['episodes']):,}{spread}",
+                f"{line['scenario']}, {line['team']}, {kind}{spread}",
+                f"return at {int(line['episodes']):,}",
                 "openai, one agent",
                 float(line["mean"]),
             )
