@@ -103,8 +103,9 @@ def constant(outputs, inputs):
 def agents_of(config, spec, actor, one, two):
     """An agent with these networks, its critics' targets included, and optimisers at rest."""
     algo = masac.make(config, spec, ALONE)
+    algo = algo._replace(update=jax.jit(algo.update, compiler_options=QUICKLY))
     start = jax.vmap(offpolicy.adam(config, config.lr).init)
-    return algo, algo.init(prng.key(0))._replace(
+    return algo, jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0))._replace(
         actor=actor,
         critics=(one, two),
         target_critics=(one, two),

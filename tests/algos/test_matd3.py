@@ -66,7 +66,8 @@ def linear(slope, offset):
 def line_agents(config, bias=0.0):
     """An agent that always does tanh(bias), with critics and targets of its own to be replaced."""
     algo = matd3.make(config, LINE, np.ones((1, 1), bool))
-    agents = algo.init(prng.key(0))
+    algo = algo._replace(update=jax.jit(algo.update, compiler_options=QUICKLY))
+    agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0))
     actor = (Layer(jnp.zeros((1, 1, 1)), jnp.full((1, 1), bias, jnp.float32)),)
     start = jax.vmap(matd3.offpolicy.adam(config, config.lr).init)
     one, two = linear(3.0, 5.0), linear(-2.0, 4.0)
@@ -111,10 +112,9 @@ def test_target_actions_are_shaken_within_the_clip_and_the_range():
 @pytest.mark.parametrize("delay", [1, 2, 3])
 def test_actor_and_targets_move_in_every_dth_update_and_critics_in_all(delay):
     algo, agents = line_agents(matd3.Config(policy_delay=delay, tau=0.5, lr=0.1))
-    update = jax.jit(algo.update, compiler_options=QUICKLY)
     losses = []
     for count in range(1, 5):
-        before, (agents, metrics) = agents, update(agents, line_batch(2), prng.key(count))
+        before, (agents, metrics) = agents, algo.update(agents, line_batch(2), prng.key(count))
         moved = [
             not np.array_equal(getattr(before, name)[0].bias, getattr(agents, name)[0].bias)
             for name in ("actor", "target_actor")

@@ -145,6 +145,14 @@ def test_safetensors_are_bare_arrays_of_true_sizes(tmp_path: Path) -> None:
     assert team["listener_0.0.weight"].shape == (11, 8)
 
 
+def test_deviations_are_exported_beside_the_means(tmp_path: Path) -> None:
+    """A squashed actor of two numbers has four outputs; safetensors and NumPy keep them all."""
+    run = untrained(tmp_path, algorithm="masac", scenario="simple", actions="continuous")
+    folder = counterpoint.export(run, format="safetensors")
+    size = counterpoint.load(run).env.spec.act_sizes[0]
+    assert safetensors.numpy.load_file(folder / "agent_0.safetensors")["2.weight"].shape == (8, 2 * size)
+
+
 def test_the_command_line_and_a_second_export_in_the_same_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

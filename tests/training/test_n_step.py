@@ -30,6 +30,7 @@ from tiny import TINY
 
 PAIR = spec_of((1, 1), (Discrete((2,)), Discrete((2,))))
 HALF = 0.5
+QUICKLY = {"xla_backend_optimization_level": 0}
 
 
 def steps_of(reward, done, terminated=None, alive=None):
@@ -118,12 +119,13 @@ def test_the_target_bootstraps_by_each_samples_own_discount():
     """Q' is 4 everywhere: y = 1 + ⅛ · 4 and 1 + ½ · 4; γ itself, 0.9, is not used again."""
     config = maddpg.Config(num_units=4, num_layers=1, gamma=0.9, lr=1e-9, n_step=3)
     algo = maddpg.make(config, PAIR, np.ones((2, 2), bool))
-    agents = algo.init(prng.key(0))
+    agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0))
     flat = jax.tree.map(jnp.zeros_like, agents.target_critic)
     critic = (*flat[:-1], flat[-1]._replace(bias=jnp.full((2, 1), 4.0)))
     batch = jax.tree.map(lambda leaf: leaf[:2, 0], steps_of([[1, 1]] * 2, [False] * 2))
     batch = batch._replace(discount=jnp.array([1 / 8, 1 / 2]))
-    _, metrics = algo.update(agents._replace(target_critic=critic), batch, prng.key(0))
+    update = jax.jit(algo.update, compiler_options=QUICKLY)
+    _, metrics = update(agents._replace(target_critic=critic), batch, prng.key(0))
     np.testing.assert_allclose(metrics["td_target"], ((1 + 0.5) + (1 + 2.0)) / 2, rtol=1e-6)
 
 
@@ -213,7 +215,7 @@ def test_a_late_reward_reaches_the_first_step_at_once():
         loop = agents, start(env, algo, key_start, NUM_ENVS), memory.init()
         return jax.lax.scan(iteration, loop, jax.random.split(key_loop, 300))[0][0]
 
-    agents = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(prng.key(0))
+    agents = jax.jit(run, compiler_options=QUICKLY)(prng.key(0))
     critic = jax.tree.map(lambda leaf: leaf[0], agents.critic)
     problem = maddpg.Problem(spec, heads_of(spec), np.ones((1, 1), bool))
     inputs = jnp.array([[0.0, 1.0, 2.0], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5]])

@@ -268,7 +268,7 @@ def _ask_safetensors(folder: Path, parts: Parts, obs: np.ndarray) -> dict[str, A
             team = numpy_policy.unpack(own, facts).team
             seen = obs[:, parts.about["agents"].index(name), None, : facts["obs_sizes"][0]]
             both = numpy_policy.outputs(team, seen), numpy_policy.to_world(team, numpy_policy.greedy(team, seen))
-            said.append([each[:, 0] for each in both])
+            said.append([each[:, 0, : team.spaces[0].size] for each in both])
         answers[stem] = Answers(*map(list, zip(*said, strict=True)))
     return answers
 
