@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: train test check test-slow bench results docs setup clean
+.PHONY: train test check test-slow test-adapters bench results docs setup clean
 
 train: ARGS ?= --preset demo
 train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" instead of the demo
@@ -21,6 +21,9 @@ check: $(VENV)/ready        ## format, lint, types, import layers
 test-slow: $(VENV)/ready    ## learning tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+test-adapters: $(VENV)-adapters/ready  ## the tests that need JaxMARL and gymnax
+	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(VENV)-adapters/bin/python -m pytest tests/envs/test_jax_adapters.py $(ARGS)
+
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/success.py
 	$(BIN)/python benchmarks/results.py $(ARGS)
@@ -30,7 +33,9 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/training.py $(ARGS)
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/coma.py
+	$(BIN)/python benchmarks/mappo.py
 	$(BIN)/python benchmarks/hosted.py
+	$(BIN)/python benchmarks/quality.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -43,10 +48,15 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)-adapters/ready: pyproject.toml constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,jaxmarl,gymnax]'
+	touch $@
+
 $(VENV)-%/ready: benchmarks/requirements-%.txt  # environments of the programs that we compare with
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-agile $(VENV)-authors build dist site
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-bench $(VENV)-agile $(VENV)-authors build dist site

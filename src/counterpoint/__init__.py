@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from counterpoint.trainers.agent import Settings as Settings
     from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
-    from counterpoint.trainers.coma import Memory as Memory
     from counterpoint.trainers.learner import Sizes as Sizes
+    from counterpoint.trainers.mappo import MappoTrainer as MappoTrainer
+    from counterpoint.trainers.team import Memory as Memory
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
 
@@ -64,8 +65,10 @@ _HOMES = {
     "counterpoint.studies.units": ("units",),
     "counterpoint.trainers.agent": ("AgentTrainer", "MASACTrainer", "MATD3Trainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
-    "counterpoint.trainers.coma": ("ComaTrainer", "Memory"),
+    "counterpoint.trainers.coma": ("ComaTrainer",),
     "counterpoint.trainers.learner": ("Sizes",),
+    "counterpoint.trainers.mappo": ("MappoTrainer",),
+    "counterpoint.trainers.team": ("Memory",),
     "counterpoint.training.train": ("resume", "train"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

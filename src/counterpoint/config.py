@@ -7,7 +7,6 @@ import ast
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -17,7 +16,7 @@ from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
 from counterpoint.core.checks import above, at_least, flag, fraction
 from counterpoint.core.errors import UsageError
-from counterpoint.core.loading import address_of
+from counterpoint.core.loading import address_of, short_name
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Environment
 from counterpoint.envs import WORLDS, make
@@ -72,10 +71,7 @@ class EnvSettings:
     @property
     def short(self) -> str:
         """The environment in one word, for the names of folders."""
-        place, colon, name = self.env.rpartition(":")
-        if not colon:
-            return name.replace("/", "-") or self.scenario  # a Gymnasium id such as ALE/Pong-v5
-        return Path(place).name.removesuffix(".py").rpartition(".")[2]
+        return short_name(self.env).replace("/", "-") or self.scenario  # a Gymnasium id may be ALE/Pong-v5
 
     def build(self) -> Environment:
         """Opens or makes the environment."""
@@ -261,8 +257,9 @@ class Config:
     """Preset to start from (listed by `counterpoint presets`); other options override it."""
     algorithm: str = DEFAULT
     """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed actors),
-    masac (soft critics, tuned entropy), coma (one counterfactual critic), or your own as my_algorithm.py:entry. Each family has
-    its own defaults and options."""
+    masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy optimisation with
+    critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has its own defaults and
+    options."""
     good_policy: TeamAlgorithm = ""
     """Algorithm of the good team."""
     adv_policy: TeamAlgorithm = ""
@@ -299,7 +296,7 @@ class Config:
             raise UsageError(f"algorithm {self.algorithm} has other learning settings: choose it with override or --algorithm.")
         for name in ("good_policy", "adv_policy"):
             team = getattr(self, name)
-            if team and isinstance(entry.memory(self.learning), Rollout):
+            if team and isinstance(entry.memory(self.learning), Rollout) and find(team).settings is not entry.settings:
                 raise UsageError(f"--algorithm {self.algorithm} is for all teams: leave out --good-policy and --adv-policy.")
             if team and find(team).settings is not entry.settings:
                 raise UsageError(f"{flag(name)} {team} cannot train beside --algorithm {self.algorithm}: leave it out.")
@@ -318,11 +315,6 @@ class Config:
             raise UsageError("--learners take one seed and one device: leave out --num-seeds and --devices, or --learners.")
         if learners and env.compiled is None:
             raise UsageError("--learners and an external --env exclude each other: choose one of them.")
-
-
-def short_name(algorithm: str) -> str:
-    """Returns an algorithm's name for folders: that of an address is its file's."""
-    return Path(algorithm.rpartition(":")[0]).name.removesuffix(".py").rpartition(".")[2] or algorithm
 
 
 def _literal(text: str) -> Any:

@@ -38,6 +38,15 @@ COMA_PARTICLES: dict[str, Any] = {
 COMA_PATIENT: dict[str, Any] = {"num_episodes": 400_000, "lr": 5e-4, "critic_steps": 2, "entropy_steps": 4_000_000}
 """Three who share one reward take long to find out who goes where."""
 
+PPO_PARTICLES: dict[str, Any] = {
+    **{"flavour": "openai", "num_envs": 128, "update_every": 3200, "gamma": 0.95, "epochs": 5, "minibatches": 4},
+    **{"num_episodes": 320_000, "report_every": 16_000, "save_rate": 16_000},
+}
+
+PPO_SPREAD: dict[str, Any] = {"scenario": "simple_spread", **PPO_PARTICLES}
+
+PPO_SWITCH: dict[str, Any] = {"num_envs": 32, "update_every": 1600, "entropy_start": 0.03, "entropy_end": 0.003}
+
 PRECISE: dict[str, Any] = {
     **{"num_envs": 30, "update_every": 30, "batch_size": 256, "buffer_size": 60_000},
     **{"lr": 3e-3, "gamma": 0.75, "num_units": 128, "temperature": 0.5, "critic_activation": "silu"},
@@ -130,4 +139,10 @@ PRESETS: dict[str, Config] = {
         Config(), algorithm="coma", scenario="simple_spread", **(COMA_PARTICLES | COMA_PATIENT), report_every=5000
     ),
     "coma-speaker": override(Config(), algorithm="coma", scenario="simple_speaker_listener", **COMA_PARTICLES),
+    **{f"{name}-spread": override(Config(), algorithm=name, **PPO_SPREAD) for name in ("mappo", "ippo")},
+    **{
+        f"{name}-{scenario}": override(Config(), algorithm=name, scenario=scenario, num_episodes=episodes, **PPO_SWITCH)
+        for name in ("mappo", "ippo")
+        for scenario, episodes in {"switch2": 20_000, "switch4": 60_000}.items()
+    },
 }

@@ -239,7 +239,7 @@ def test_usage_version_and_lists(call: Any) -> None:
     assert "| simple_tag | 3 adversary, agent | 16, 14 | 5, 5 |" in worlds
     listed = call("presets").out
     for name, config in presets.PRESETS.items():
-        kind = "--algorithm coma " * (config.algorithm == "coma")
+        kind = f"--algorithm {config.algorithm} " * (config.algorithm != "maddpg")
         assert f"{name}\n    {kind}--scenario {config.world.scenario}" in listed
     assert call("runs").out == "there are no runs in ./runs yet; start one with: counterpoint train\n"
 

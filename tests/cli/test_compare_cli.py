@@ -10,8 +10,8 @@ import pytest
 
 import counterpoint
 from counterpoint.cli import grids, main
-from counterpoint.cli.tables import print_table
 from counterpoint.runs.folder import Run
+from counterpoint.runs.tables import print_table
 from made import made_run
 from tiny import HOME, TINY, tiny_words, trained_run
 

@@ -216,6 +216,12 @@ def test_a_world_that_can_change_is_refused():
     class Listed(Good):
         names: list = field(default_factory=list)
 
+    class Undecorated(Good):
+        pass
+
+    assert problems_of(Undecorated()) == [
+        "Undecorated can change after it is made: write @dataclass(frozen=True) above the class."
+    ]
     assert problems_of(Loose()) == ["Loose can change after it is made: write @dataclass(frozen=True) above the class."]
     assert problems_of(Listed()) == ["the field names of Listed is a list, which has no hash: use a tuple, a number or a text."]
 

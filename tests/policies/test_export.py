@@ -57,6 +57,7 @@ TEAMS: dict[str, dict[str, Any]] = {
     "squashed": {"algorithm": "masac", "scenario": "simple_reference", "actions": "continuous", "norm": "layer"},
     "soft": {"algorithm": "masac", "scenario": "simple_world_comm"},
     "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share_parameters": True},
+    "gaussian": {"algorithm": "mappo", "scenario": "tennis", "norm": "layer"},
 }
 
 
@@ -89,7 +90,7 @@ def test_numpy_acts_as_the_policy_does(name: str, tmp_path: Path) -> None:
     assert said.stdout.split() == [team.env.spec.agents[0]]
 
 
-@pytest.mark.parametrize("name", ["heads", "pushed", "squashed", "shared"])
+@pytest.mark.parametrize("name", ["heads", "pushed", "squashed", "shared", "gaussian"])
 def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, **TEAMS[name])
     folder = counterpoint.export(run, format="onnx", out=tmp_path / "out")

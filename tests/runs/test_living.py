@@ -173,6 +173,7 @@ def test_a_gymnasium_id_is_an_environment() -> None:
     pytest.importorskip("gymnasium")
     world = configs.EnvSettings(env="CartPole-v1")
     assert world.short == "CartPole-v1"
+    assert configs.EnvSettings(env="jaxmarl:MPE_simple_tag_v3").short == "MPE_simple_tag_v3"
     env = world.build()
     assert env.name == "CartPole-v1"
     assert env.max_steps == 500

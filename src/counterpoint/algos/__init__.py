@@ -3,12 +3,13 @@
 base.py         the contract: `Algorithm` computes, `Entry` answers what others ask; finds entries by name or address
 offpolicy.py    what MADDPG's family shares: layout of minibatches, visibility, targets, clipping
 exploration.py  how MADDPG and MATD3 act: relaxed choices and additive noise
-onpolicy.py     what COMA's family shares: networks over a rollout, team rewards, returns
 ensemble.py     policy ensembles, around any algorithm of MADDPG's family
 inference.py    policies of other agents, inferred from what they do
 league.py       opponents from the run's own past, around any algorithm with a replay memory
+onpolicy.py     what COMA's and MAPPO's family shares: networks over a rollout, team rewards, returns, minibatches
 maddpg.py       MADDPG and independent DDPG
 matd3.py        MATD3
 masac.py        MASAC and, with --order sequential, HASAC's order of updates
 coma.py         COMA
+mappo.py        MAPPO and IPPO
 """

@@ -81,6 +81,8 @@ class Actors(NamedTuple):
     """`nets.Params` stacked over agents, leaves [N, …]."""
     rules: Mapping[str, Any]
     """How outputs become actions: fields of `numpy_policy.Rules`."""
+    std: Any = None
+    """[N, A]: learnt standard deviations of continuous actions, instead of the rules' schedule; None if none are learnt."""
 
 
 @dataclass(frozen=True)

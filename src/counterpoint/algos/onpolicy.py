@@ -2,8 +2,13 @@
 
 Arrays of a rollout are [T, E, N, …]. A network is a perceptron, or a perceptron with a recurrent unit (`Network`). Its leaves
 are [N, …], one network per agent, or [1, …] if all agents share one, which then also reads the agent's index.
+
+Learners that pass over a rollout several times read it in minibatches: `pack` makes one matrix of it, whose rows `shuffled`
+deals out, and `columns` turns a minibatch so that agents are the first axis and the batch is the last (ADR 0011). A row is
+one step, or, with a recurrent unit, the whole rollout of one environment.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -15,9 +20,22 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.algos.base import Carry
-from counterpoint.core.actions import Heads
+from counterpoint.core.actions import LOWEST, Heads, masked
 from counterpoint.core.checks import above, at_least, fraction
-from counterpoint.core.nets import Gru, Params, affine, gru, gru_from_first, init_gru, init_mlp, mlp
+from counterpoint.core.nets import (
+    COLUMNS,
+    Gru,
+    Layer,
+    Normalise,
+    Params,
+    affine,
+    gru,
+    gru_from_first,
+    init_gru,
+    init_mlp,
+    mlp,
+    times,
+)
 from counterpoint.core.ops import Moments, add_moments, clip_by_norm, lambda_returns, masked_mean, n_step_returns
 from counterpoint.core.spaces import Box, Spec
 from counterpoint.core.types import Key, Transition
@@ -75,6 +93,8 @@ class Problem(NamedTuple):
     heads: Heads
     side: np.ndarray
     """[N, N]: whether the reward of agent j counts for agent i."""
+    sees: np.ndarray | None = None
+    """[N, N]: whether critic i (row) sees agent j; None if the algorithm has one critic that sees all."""
 
 
 def side_of(config: Settings, spec: Spec) -> np.ndarray:
@@ -94,15 +114,17 @@ class Network(NamedTuple):
     head: Params | None = None
 
 
-def init_network(config: Settings, key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"]) -> Network:
+def init_network(
+    config: Settings, key: Key, inputs: Float[Array, " I"], outputs: Float[Array, " H"], norm: Normalise = "none"
+) -> Network:
     """Returns a fresh network; `inputs` and `outputs` are 1 where entries are real and 0 where they are padding."""
     width, depth = config.num_units, config.num_layers
     if not config.recurrent:
-        return Network(init_mlp(key, inputs, config.hidden, outputs))
+        return Network(init_mlp(key, inputs, config.hidden, outputs, norm))
     key_body, key_cell, key_head = jax.random.split(key, 3)
     ones = jnp.ones(width)
     return Network(
-        body=init_mlp(key_body, inputs, (width,) * (depth - 2), ones) if depth > 1 else (),
+        body=init_mlp(key_body, inputs, (width,) * (depth - 2), ones, norm) if depth > 1 else (),
         cell=init_gru(key_cell, ones if depth > 1 else inputs, width),
         head=init_mlp(key_head, ones, (), outputs),
     )
@@ -118,6 +140,36 @@ def init_actors(config: Settings, spec: Spec, key: Key) -> Network:
     return jax.vmap(lambda key, inputs, outputs: init_network(config, key, inputs, outputs))(
         keys, jnp.asarray(obs_mask), jnp.asarray(act_mask)
     )
+
+
+def orthogonal(network: Network, gain: float) -> Network:
+    """Returns one network (leaves without an axis of agents) with orthogonal weights instead of independent ones.
+
+    The gain of hidden layers is √2, for they precede a ReLU, that of recurrent gates 1, and that of the last layer `gain`.
+    """
+    root = math.sqrt(2.0)
+
+    def gates(layer: Layer) -> Layer:
+        parts = [nearest_orthogonal(part) for part in jnp.split(layer.weight, 3, axis=-1)]
+        return layer._replace(weight=jnp.concatenate(parts, axis=-1))
+
+    def layers(params: Params, last: float) -> Params:
+        gains = [root] * (len(params) - 1) + [last]
+        return tuple(
+            layer._replace(weight=scale * nearest_orthogonal(layer.weight)) for layer, scale in zip(params, gains, strict=True)
+        )
+
+    if network.cell is None or network.head is None:
+        return Network(layers(network.body, gain))
+    cell = Gru(gates(network.cell.inputs), gates(network.cell.state))
+    return Network(layers(network.body, root) if network.body else (), cell, layers(network.head, gain))
+
+
+def nearest_orthogonal(weight: Float[Array, "I H"]) -> Float[Array, "I H"]:
+    """Returns the nearest matrix with orthonormal rows or columns, whichever are fewer; rows and columns of zeros stay zero."""
+    left, sizes, right = jnp.linalg.svd(weight, full_matrices=False)
+    real = (sizes > 1e-4 * sizes[0]).astype(weight.dtype)
+    return jnp.where(weight != 0, (left * jnp.broadcast_to(real, left.shape)) @ right, 0.0)
 
 
 def begin(config: Settings, spec: Spec) -> Carry:
@@ -162,6 +214,42 @@ def actor_inputs(config: Settings, spec: Spec, obs: Float[Array, "*b N O"]) -> F
     return jnp.concatenate([obs, indices(spec, obs)], axis=-1) if config.share_parameters else obs
 
 
+def run_columns(
+    network: Network, x: Float[Array, "*t I B"], start: Any = (), done: Bool[Array, "T B"] | None = None
+) -> tuple[Float[Array, "*t H B"], Any]:
+    """Returns one agent's outputs for a minibatch in columns, and its hidden states [T, B, H] after each step.
+
+    A perceptron takes [I, B]; a recurrent unit takes [T, I, B], begins with `start` [B, H] and forgets where `done`.
+    """
+    if network.cell is None or network.head is None:
+        return mlp(network.body, x, units=COLUMNS), ()
+    cell = network.cell
+
+    def proceed(hidden: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        gates, done = now
+        after = gru_from_first(cell, hidden, gates)
+        return jnp.where(done[:, None], 0.0, after), after
+
+    _, after = jax.lax.scan(proceed, start, (_gates(network, x), done))
+    return mlp(network.head, after.swapaxes(-1, -2), units=COLUMNS), after
+
+
+def next_columns(network: Network, x: Float[Array, "*t I B"], after: Any) -> Float[Array, "*t H B"]:
+    """Returns one agent's outputs for what follows each step of a minibatch, given its hidden states after the steps."""
+    if network.cell is None or network.head is None:
+        return mlp(network.body, x, units=COLUMNS)
+    hidden = gru_from_first(network.cell, after, _gates(network, x))
+    return mlp(network.head, hidden.swapaxes(-1, -2), units=COLUMNS)
+
+
+def _gates(network: Network, x: Float[Array, "*t I B"]) -> Float[Array, "*t B G"]:
+    """Returns the inputs' part of the recurrent gates, in rows."""
+    assert network.cell is not None
+    features = jax.nn.relu(mlp(network.body, x, units=COLUMNS)) if network.body else x
+    product = times(network.cell.inputs.weight, features, COLUMNS).swapaxes(-1, -2)
+    return product + jnp.broadcast_to(network.cell.inputs.bias, product.shape)
+
+
 def indices(spec: Spec, like: Float[Array, "*b N O"]) -> Float[Array, "*b N N"]:
     """Returns the index of every agent as a one-hot vector."""
     n = spec.num_agents
@@ -193,12 +281,7 @@ def plain_actors(config: Settings, spec: Spec, actor: Network) -> Params | None:
         return None
     if not config.share_parameters:
         return actor.body
-    first, *rest = [
-        layer._replace(
-            weight=jnp.repeat(layer.weight, spec.num_agents, axis=0), bias=jnp.repeat(layer.bias, spec.num_agents, axis=0)
-        )
-        for layer in actor.body
-    ]
+    first, *rest = jax.tree.map(lambda leaf: jnp.repeat(leaf, spec.num_agents, axis=0), actor.body)
     seen, index = jnp.split(first.weight, [spec.obs_size], axis=1)
     return (first._replace(weight=seen, bias=first.bias + index[0]), *rest)
 
@@ -250,13 +333,123 @@ def team_returns(
 
     While a team plays on, the value of its future is the mean over its members that still play.
     """
-    side = problem.side
-    value = team_mean(next_value, side, playing_on(batch))
-    over = jnp.ones_like(batch.alive).at[:-1].set(~batch.alive[1:] | batch.done[:-1, :, None])
-    cut = jnp.all(over[..., None, :] | ~jnp.asarray(side)[None, None], axis=-1)  # nobody on its side plays on
+    value = team_mean(next_value, problem.side, playing_on(batch))
+    cut = team_stops(problem, batch)
     if kind.n_steps:
         return n_step_returns(reward, value, cut, kind.gamma, kind.n_steps)
     return lambda_returns(reward, value, cut, kind.gamma, kind.td_lambda)
+
+
+def team_stops(problem: Problem, batch: Transition) -> Bool[Array, "T E N"]:
+    """Returns where nobody on an agent's side plays on in the recording."""
+    over = jnp.ones_like(batch.alive).at[:-1].set(~batch.alive[1:] | batch.done[:-1, :, None])
+    return jnp.all(over[..., None, :] | ~jnp.asarray(problem.side)[None, None], axis=-1)
+
+
+def own_returns(
+    kind: Returns, problem: Problem, batch: Transition, reward: Float[Array, "T E N"], next_value: Float[Array, "T E N"]
+) -> Float[Array, "T E N"]:
+    """Returns TD(λ) targets with every agent's own value of the next state; minus the value now, they are GAE's advantages.
+
+    The future of an agent that has finished while its team plays on is worth the mean of what those who play say.
+    """
+    playing = playing_on(batch)
+    value = jnp.where(playing, next_value, team_mean(next_value, problem.side, playing))
+    return lambda_returns(reward, value, team_stops(problem, batch), kind.gamma, kind.td_lambda)
+
+
+# --- Minibatches.
+
+
+def as_rows(recurrent: bool, leaf: Array) -> Array:
+    """Returns an array [T, E, …] of a rollout with one row per step, or, if recurrent, with one row per environment."""
+    return leaf.swapaxes(0, 1) if recurrent else leaf.reshape(-1, *leaf.shape[2:])
+
+
+def columns(recurrent: bool, leaf: Array) -> Array:
+    """Returns rows [B, N, …] as [N, …, B], or, if recurrent, rows [B, T, N, …] as [N, T, …, B]."""
+    turned = jnp.moveaxis(leaf, 0, -1)
+    return turned.swapaxes(0, 1) if recurrent else turned
+
+
+def pack(tree: Any) -> Float[Array, "R D"]:
+    """Returns a tree of arrays [R, …] as one matrix, so that shuffling is one gather of rows."""
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in jax.tree.leaves(tree)], axis=1)
+
+
+def unpack(like: Any, rows: Float[Array, "B D"]) -> Any:
+    """Returns the tree of packed rows, given another with the same structure, shapes and types."""
+    leaves = jax.tree.leaves(like)
+    parts = jnp.split(rows, np.cumsum([math.prod(leaf.shape[1:]) for leaf in leaves])[:-1], axis=1)
+    arrays = [
+        (part > 0 if leaf.dtype == bool else part).reshape(-1, *leaf.shape[1:])
+        for part, leaf in zip(parts, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
+
+
+def shuffled(rows: Float[Array, "R D"], num_batches: int, key: Key) -> Float[Array, "M B D"]:
+    """Returns the rows in random order as minibatches of one size; rows of zeros fill the last, in which nobody is alive."""
+    count = rows.shape[0]
+    num_batches = min(num_batches, count)
+    if num_batches == 1:
+        return rows[None]
+    order = jnp.argsort(jax.random.bits(key, (count,)))
+    mixed = rows.at[order].get(mode="promise_in_bounds", unique_indices=True)
+    size = -(-count // num_batches)
+    return jnp.pad(mixed, ((0, num_batches * size - count), (0, 0))).reshape(num_batches, size, -1)
+
+
+# --- Policies.
+
+LOG_2_PI = math.log(2 * math.pi)
+
+
+def log_policy(
+    heads: Heads,
+    raw: Float[Array, "*t A B"],
+    log_std: Float[Array, " A"] | None,
+    action: Float[Array, "*t A B"],
+    legal: Bool[Array, "*t A B"] | None,
+) -> tuple[Float[Array, "*t B"], Float[Array, "*t B"]]:
+    """Returns log π of one agent's actions and the entropy of π, given the actor's outputs, for a minibatch in columns.
+
+    Discrete heads are softmax distributions over legal choices. A continuous action is Gaussian around the tanh of its output
+    and clipped to [−1, 1]: at a bound its probability is that of everything beyond (Fujita and Maeda 2018, arXiv:1802.07564).
+    The entropy is that of the Gaussian before clipping.
+    """
+    raw_rows, action_rows = raw.swapaxes(-1, -2), action.swapaxes(-1, -2)
+    if legal is not None:
+        raw_rows = masked(heads, raw_rows, legal.swapaxes(-1, -2))
+    if heads.same is None:
+        log_pi = jax.nn.log_softmax(raw_rows.swapaxes(-1, -2), axis=-2)
+        return jnp.sum(action * log_pi, axis=-2), -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-2)
+    discrete, real = (jnp.broadcast_to(table, raw_rows.shape) for table in (heads.discrete, heads.mask))
+    log_pi = log_softmax(heads, raw_rows)
+    taken, entropy = action_rows * log_pi, -jnp.where(discrete, jnp.exp(log_pi) * log_pi, 0.0)
+    if log_std is not None:
+        spread = jnp.broadcast_to(log_std, raw_rows.shape)
+        density = clipped_gaussian(action_rows, jnp.tanh(jnp.where(discrete, 0.0, raw_rows)), spread)
+        taken = jnp.where(discrete, taken, density)
+        entropy = jnp.where(discrete, entropy, spread + (LOG_2_PI + 1) / 2)
+    return jnp.sum(jnp.where(real, taken, 0.0), axis=-1), jnp.sum(jnp.where(real, entropy, 0.0), axis=-1)
+
+
+def log_softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns log-probabilities within each discrete head, zero elsewhere."""
+    same = jnp.broadcast_to(heads.same, (*logits.shape, logits.shape[-1]))
+    discrete = jnp.broadcast_to(heads.discrete, logits.shape)
+    peers = jnp.where(same, jnp.broadcast_to(logits[..., None, :], same.shape), LOWEST)
+    total = jax.nn.logsumexp(jnp.where(discrete[..., None], peers, 0.0), axis=-1)
+    return jnp.where(discrete, logits - total, 0.0)
+
+
+def clipped_gaussian(x: Float[Array, "*b"], mean: Float[Array, "*b"], log_std: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """Returns the log-density of a Gaussian inside (−1, 1), and at a bound the log-probability of everything beyond it."""
+    std = jnp.exp(log_std)
+    inside = -(((x - mean) / std) ** 2) / 2 - log_std - LOG_2_PI / 2
+    above, below = (jax.scipy.stats.norm.logcdf((side * mean - 1.0) / std) for side in (1.0, -1.0))
+    return jnp.where(x >= 1.0, above, jnp.where(x <= -1.0, below, inside))
 
 
 # --- Means over agents.

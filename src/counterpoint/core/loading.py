@@ -16,6 +16,8 @@ from counterpoint.core.errors import UsageError
 
 WORKER = "COUNTERPOINT_WORKER"
 """The environment variable that marks worker processes."""
+LIBRARIES = ("gymnax", "jaxmarl")
+"""Prefixes of addresses that name an environment of a library, not a file."""
 _executing: list[str] = []
 """The files that `load_object` is executing at this moment."""
 
@@ -23,6 +25,12 @@ _executing: list[str] = []
 def is_address(text: str) -> bool:
     """Returns whether a text has the form of an address."""
     return ":" in text
+
+
+def short_name(address: str) -> str:
+    """Returns one word for an address: its file or module; of gymnax:CartPole-v1, the environment; any other text as it is."""
+    place, _, last = address.rpartition(":")
+    return last if place in LIBRARIES else Path(place).name.removesuffix(".py").rpartition(".")[2] or address
 
 
 def load_object(address: str, option: str) -> Any:

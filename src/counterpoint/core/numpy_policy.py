@@ -38,6 +38,8 @@ class Layer(NamedTuple):
     scale: np.ndarray | None = None
     mean: np.ndarray | None = None
     variance: np.ndarray | None = None
+    std: np.ndarray | None = None
+    """Of the last layer: learnt standard deviations of continuous actions, which then replace the rules' schedule."""
 
 
 class Space(NamedTuple):
@@ -103,15 +105,16 @@ def space_of(space: Any) -> Space:
     return Space(int(space.size), heads, getattr(space, "low", -1.0), getattr(space, "high", 1.0))
 
 
-def layers_of(actor: Any) -> tuple[Layer, ...]:
-    """Returns the layers of stacked actors (`nets.Params`, leaves [N, …])."""
+def layers_of(actor: Any, std: Any = None) -> tuple[Layer, ...]:
+    """Returns the layers of stacked actors (`nets.Params`, leaves [N, …]); `std` [N, A] is for the last."""
 
     def row(array: Any) -> Any:
         return None if array is None else np.asarray(array, np.float32)[:, None]
 
-    return tuple(
+    *layers, last = (
         Layer(np.ascontiguousarray(layer.weight, np.float32), row(layer.bias), *map(row, layer.norm or ())) for layer in actor
     )
+    return (*layers, last._replace(std=row(std)))
 
 
 def rules_of(settings: Any) -> Rules:
@@ -259,8 +262,9 @@ def noisy(
         return np.where(team.tables.continuous, shock, action), carry
     if carry is not None:
         shock = carry = OU_KEEP * carry + np.float32(np.sqrt(1 - OU_KEEP**2)) * shock
-    scale = _linear(rules.noise_start, rules.noise_end, rules.noise_steps, step)
-    shaken = np.clip(action + np.float32(scale) * shock, -1.0, 1.0)
+    std = team.layers[-1].std
+    scale = np.float32(_linear(rules.noise_start, rules.noise_end, rules.noise_steps, step)) if std is None else std[:, 0]
+    shaken = np.clip(action + scale * shock, -1.0, 1.0)
     return np.where(team.tables.continuous, shaken, action), carry
 
 

@@ -78,6 +78,11 @@ def action_space_of(space: Any, agent: str = "the agent") -> ActionSpace:
     )
 
 
+def default_team(agent: str) -> str:
+    """Returns the team of an agent if nobody names one: "adversary" if its name starts so, else "good"."""
+    return "adversary" if agent.startswith("adversary") else "good"
+
+
 @dataclass(frozen=True)
 class Spec:
     """The agents of an environment and what each observes and does; agents have names here and are the axis N elsewhere."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Picture
-from counterpoint.core.spaces import ActionSpace, Discrete, Spec, action_space_of
+from counterpoint.core.spaces import ActionSpace, Discrete, Spec, action_space_of, default_team
 from counterpoint.core.types import Key, Metric, State, Step
 
 Observations = Float[Array, "_n _o"] | Sequence[Float[Array, "_n _o"]]
@@ -107,7 +107,7 @@ def derive_spec(world: Any) -> Spec:
     return Spec(
         agents=agents,
         roles=tuple(getattr(world, "roles", None) or map(_stem, agents)),
-        teams=tuple(getattr(world, "teams", None) or ("adversary" if a.startswith("adversary") else "good" for a in agents)),
+        teams=tuple(getattr(world, "teams", None) or map(default_team, agents)),
         obs_sizes=tuple(getattr(world, "obs_sizes", None) or observation_sizes(world)),
         action_spaces=_action_spaces(world, agents),
     )

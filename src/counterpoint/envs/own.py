@@ -82,7 +82,7 @@ def as_world(thing: Any, teams: Sequence[str] = (), max_steps: int = 0) -> Any:
 def not_frozen(world: Any) -> str:
     """Returns what is wrong if a world can change or cannot be hashed; empty if nothing is."""
     kind = type(world).__name__
-    if not dataclasses.is_dataclass(world) or not vars(type(world))["__dataclass_params__"].frozen:
+    if not getattr(vars(type(world)).get("__dataclass_params__"), "frozen", False):  # a subclass needs the decorator too
         return f"{kind} can change after it is made: write @dataclass(frozen=True) above the class."
     for field in dataclasses.fields(world):
         value = getattr(world, field.name)

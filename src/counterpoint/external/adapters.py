@@ -16,7 +16,7 @@ import numpy as np
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import first_line, is_address, load_object
-from counterpoint.core.spaces import ActionSpace, Box, Discrete, Spec, action_space_of
+from counterpoint.core.spaces import ActionSpace, Box, Discrete, Spec, action_space_of, default_team
 
 LONGEST = 1000
 """Steps after which an episode is truncated if neither the user nor the environment sets a limit."""
@@ -548,5 +548,6 @@ def teams_of(agents: Sequence[str], rules: Sequence[str]) -> tuple[str, ...]:
         if not any(fnmatchcase(agent, pattern) for agent in agents):
             raise UsageError(f"--teams {rule} matches none of the agents {', '.join(agents)}.")
         pairs.append((pattern, team))
-    named = {agent: "adversary" if agent.startswith("adversary") else "good" for agent in agents}
-    return tuple(next((team for pattern, team in pairs if fnmatchcase(agent, pattern)), named[agent]) for agent in agents)
+    return tuple(
+        next((team for pattern, team in pairs if fnmatchcase(agent, pattern)), default_team(agent)) for agent in agents
+    )

@@ -328,7 +328,7 @@ def parts_of(run: Run, policy: Policy, seed_index: int) -> Parts:
     rules = numpy_policy.Rules(**actors.rules)
     each = range(spec.num_agents)
     spaces = tuple(map(numpy_policy.space_of, spec.action_spaces))
-    team = numpy_policy.make_team(numpy_policy.layers_of(jax.device_get(actors.layers)), spaces, rules)
+    team = numpy_policy.make_team(numpy_policy.layers_of(*jax.device_get((actors.layers, actors.std))), spaces, rules)
     saved = policy.about or run.policy_about()
     about = {
         "counterpoint": __version__,

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.files import write_whole
+
+_NUMBER = re.compile(r"[-−+]?\d+(\.\d+)?%?|–")
+"""A cell that is aligned to the right on a terminal."""
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -42,7 +46,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], optional: 
             shown.remove(header.index(name))
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for i in shown:
-        numeric = bool(body) and all(_is_number(row[i]) for row in body)
+        numeric = bool(cells) and all(_NUMBER.fullmatch(row[i]) for row in cells)
         table.add_column(Text(header[i]), justify="right" if numeric else "left", overflow="ellipsis" if numeric else "fold")
     for row in cells:
         table.add_row(*(Text(row[i]) for i in shown))

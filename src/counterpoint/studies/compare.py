@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.loading import short_name
 from counterpoint.runs import Run, open_run, stats
 from counterpoint.runs.files import make_folder, write_whole
 from counterpoint.runs.stats import Curve
@@ -39,8 +40,6 @@ FIRST = ("algorithm", "good_policy", "adv_policy")
 """Settings that explain a difference before all others."""
 THRESHOLDS = np.linspace(0.0, 1.0, 51)
 REPORT = "comparison.md"
-LIBRARIES = ("gymnasium", "gymnax", "jaxmarl")
-"""Prefixes of addresses that name an environment of a library, not a file."""
 
 
 class Seed(NamedTuple):
@@ -308,12 +307,6 @@ def _label(seed: Seed, by: tuple[str, ...]) -> str:
             str(value) if name in ("algorithm", "run", "scenario") else f"{name}={'–' if value in (None, '') else value}"
         )
     return ", ".join(words)
-
-
-def short_name(address: str) -> str:
-    """Returns the file or module at an address such as path/my_env.py:make; of gymnax:CartPole-v1, the environment."""
-    place, _, last = address.rpartition(":")
-    return last if place in LIBRARIES else Path(place).name.removesuffix(".py").rpartition(".")[2] or address
 
 
 def _title(seed: Seed, worlds: Sequence[Sequence[Seed]], by: tuple[str, ...]) -> str:

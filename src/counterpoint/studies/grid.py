@@ -18,10 +18,11 @@ from counterpoint import config as configs
 from counterpoint import presets
 from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
+from counterpoint.core.loading import short_name
 from counterpoint.core.spaces import Spec
 from counterpoint.runs import Run, open_run
 from counterpoint.runs.files import write_durably
-from counterpoint.studies.compare import Comparison, compare, short_name
+from counterpoint.studies.compare import Comparison, compare
 from counterpoint.training import train as training
 from counterpoint.training.progress import Console, Progress
 

@@ -3,7 +3,9 @@
 - agent.py: `AgentTrainer`, one object per agent (MADDPG and DDPG), `MATD3Trainer` and `MASACTrainer`, with their `Settings`,
   `experience` for a whole team and `discount_with_dones`.
 - learner.py: `Sizes` and `Model`, the networks of a trainer, and the compiled functions of each algorithm that train them.
-- coma.py: `ComaTrainer`, one object for a team, with its `Memory` of episodes.
+- team.py: `TeamTrainer`, one object for a team that learns on-policy, with its `Memory` of episodes.
+- coma.py: `ComaTrainer`.
+- mappo.py: `MappoTrainer`, for MAPPO and IPPO.
 - buffer.py: `ReplayBuffer`, one agent's transitions (no jax).
 - files.py: the files that `save` writes and `load` reads.
 """
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
     from counterpoint.trainers.buffer import Batch as Batch
     from counterpoint.trainers.buffer import ReplayBuffer as ReplayBuffer
     from counterpoint.trainers.coma import ComaTrainer as ComaTrainer
-    from counterpoint.trainers.coma import Episodes as Episodes
-    from counterpoint.trainers.coma import Memory as Memory
     from counterpoint.trainers.learner import Model as Model
     from counterpoint.trainers.learner import Sizes as Sizes
+    from counterpoint.trainers.mappo import MappoTrainer as MappoTrainer
+    from counterpoint.trainers.team import Episodes as Episodes
+    from counterpoint.trainers.team import Memory as Memory
 
 _HOMES = {
     "agent": (
@@ -35,8 +38,10 @@ _HOMES = {
         *("discount_with_dones", "experience"),
     ),
     "buffer": ("Batch", "ReplayBuffer"),
-    "coma": ("ComaTrainer", "Episodes", "Memory"),
+    "coma": ("ComaTrainer",),
     "learner": ("Model", "Sizes"),
+    "mappo": ("MappoTrainer",),
+    "team": ("Episodes", "Memory"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

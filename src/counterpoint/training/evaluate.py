@@ -98,7 +98,7 @@ def numpy_actors(env: Environment, actors: Callable[[Any], Actors | None], polic
             f"--env {env.name} is stepped by worker processes without JAX, which cannot run this algorithm's policy:"
             " choose another --algorithm or a compiled environment."
         )
-    return layers_of(jax.tree.map(np.array, plain.layers)), Rules(**plain.rules)
+    return layers_of(*jax.tree.map(np.array, (plain.layers, plain.std))), Rules(**plain.rules)
 
 
 Evaluate = Callable[..., Episodes]

@@ -37,12 +37,13 @@ class Schedule(NamedTuple):
     """Episodes per report."""
     num_episodes: int
     """Episodes of the whole run."""
-    warmup_episodes: int = 2**31 - 1
+    warmup_episodes: int | None = None
     """Episodes after which updates begin even if fewer steps were played."""
 
     def warm(self, step: Any, episodes: Any) -> Any:
         """Returns whether the warm-up is over after so many environment steps and episodes."""
-        return (step >= self.warmup) | (episodes >= self.warmup_episodes)
+        played = step >= self.warmup
+        return played if self.warmup_episodes is None else played | (episodes >= self.warmup_episodes)
 
 
 class Window(NamedTuple):
@@ -61,7 +62,7 @@ class Loop(NamedTuple):
     replay: Any
     key: Key
     step: Int[Array, ""]
-    """World steps so far."""
+    """Environment steps so far."""
     episodes: Int[Array, ""]
     """Episodes ended so far."""
     window: Window
@@ -244,7 +245,7 @@ def compile_advance(program: Program, learn: bool) -> Callable[[Loop, int, bool]
 
 
 class Engine(NamedTuple):
-    """Who carries a program out."""
+    """How a program executes: compiled, with worker processes, or with remote learners."""
 
     begin: Callable[[Key], Loop]
     """Returns a function: (keys [K]) → the loop of all seeds at the start."""

@@ -122,7 +122,7 @@ def build(config: Config, env: Environment) -> Program:
         report_every=config.evaluation.report_every,
         num_episodes=t.num_episodes,
         # Episodes of an external environment may be far shorter than its limit: count what was really played.
-        **({"warmup_episodes": max(1, t.num_episodes // 10)} if env.compiled is None else {}),
+        warmup_episodes=max(1, t.num_episodes // 10) if env.compiled is None else None,
     )
     memory = memory_of(config, env, algo, schedule, split)
     return Program(

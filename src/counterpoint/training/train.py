@@ -20,7 +20,7 @@ from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.checks import flag
 from counterpoint.core.errors import Diverged, UsageError
-from counterpoint.core.loading import refuse_nested
+from counterpoint.core.loading import refuse_nested, short_name
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
 from counterpoint.runs.files import make_folder, write_whole
@@ -313,7 +313,7 @@ def _finish(job: Job, loop: Loop) -> None:
     """Writes the policy, the curve and the film of a finished run."""
     run, config, program, _, progress, _ = job
     policy = _save_policy(job, loop)
-    title = f"{config.world.title}, {configs.short_name(config.algorithm)}"
+    title = f"{config.world.title}, {short_name(config.algorithm)}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
         make_folder(config.evaluation.plots_dir, "--plots-dir")
@@ -324,7 +324,7 @@ def _finish(job: Job, loop: Loop) -> None:
     if not save_film(program.env, evaluate(first, 3, config.training.seed, record=True), run.gif_path):
         progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
     _save_policy(job, loop, finished=True)
-    if int(loop.step[0]) <= program.schedule.warmup and int(loop.episodes[0]) <= program.schedule.warmup_episodes:
+    if not program.schedule.warm(int(loop.step[0]) - 1, int(loop.episodes[0]) - 1):  # it ended on the last step of warming up
         progress.say(
             "the policy is untrained: the run ended with its warm-up; choose more --num-episodes or a smaller --warmup."
         )

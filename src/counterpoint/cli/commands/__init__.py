@@ -5,6 +5,7 @@ to load inside the function: `counterpoint --help` imports every module here.
 
 train.py       train a team
 resume.py      continue a run
+doctor.py      check this machine
 envs.py        list the environments
 presets.py     list the presets
 runs.py        list the runs

@@ -50,8 +50,8 @@ def benchmark(
         member: Sub-policy of an ensemble, counted from 0.
         scale: Also print returns as shares between random play (0) and a scripted team (1), where these are known.
     """
-    from counterpoint.cli.tables import print_table
     from counterpoint.runs import files, open_run
+    from counterpoint.runs.tables import print_table
 
     if benchmark_iters < 1:
         raise UsageError(f"--benchmark-iters must be at least 1, not {benchmark_iters}.")

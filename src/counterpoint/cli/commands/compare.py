@@ -78,7 +78,7 @@ def _show_shares(runs: tuple[str, ...], result: "Comparison") -> None:
 
 def show(result: "Comparison") -> None:
     """Prints the tables and notes of a comparison, and where its files are."""
-    from counterpoint.cli.tables import print_table
+    from counterpoint.runs.tables import print_table
     from counterpoint.studies.compare import tables
 
     for title, header, rows in tables(result):

@@ -85,7 +85,8 @@ def play(
 
 
 def _cannot_draw(team: Any) -> UsageError:
-    return UsageError(f"{team.env.name} cannot be rendered: its factory must accept render_mode='rgb_array'.")
+    how = "its class needs a method draw(state)" if team.env.compiled else "its factory must accept render_mode='rgb_array'"
+    return UsageError(f"{team.env.name} cannot be rendered: {how}.")
 
 
 def _shown(team: Any, episodes: int, seed: int, explore: bool) -> bool:

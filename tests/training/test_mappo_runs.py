@@ -1,0 +1,107 @@
+"""MAPPO and IPPO as runs like any other: resumed to the bit, several seeds, external environments, both in one run."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import counterpoint
+import games
+from counterpoint import config as configs
+from counterpoint import presets
+from counterpoint.core.errors import UsageError
+from counterpoint.runs.folder import Run
+from counterpoint.training import train as experiment
+from counterpoint.training.program import prepare
+from counterpoint.training.progress import Progress
+
+SMALL: dict[str, Any] = {
+    **{"algorithm": "mappo", "scenario": "switch2", "max_episode_len": 10, "recurrent": True, "epochs": 2, "minibatches": 2},
+    **{"num_units": 8, "num_envs": 4, "update_every": 28, "num_seeds": 2, "devices": 1, "num_episodes": 48},
+    **{"report_every": 8, "save_rate": 16, "eval_episodes": 2, "plots_dir": ""},
+}
+"""Rollouts of 7 steps in episodes of 10: every one begins in the middle of one, with something remembered."""
+ZOO: dict[str, Any] = {
+    **{
+        "env": f"{games.__file__}:Zoo",
+        "algorithm": "ippo",
+        "num_envs": 2,
+        "workers": 1,
+        "update_every": 20,
+        "num_episodes": 24,
+    },
+    **{"num_units": 8, "report_every": 8, "save_rate": 8, "eval_episodes": 1, "plots_dir": "", "devices": 1},
+}
+"""A choice, several heads and a box, of which one agent finishes early."""
+
+
+class Stopper(Progress):
+    """Asks to stop after so many reports."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def report(self, row: dict[str, Any]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def assert_same_end(one: Run, other: Run) -> None:
+    times = ("seconds", "steps_per_second")
+    rows = [[{k: v for k, v in row.items() if k not in times} for row in run.rows()] for run in (one, other)]
+    assert list(map(repr, rows[0])) == list(map(repr, rows[1]))
+    assert (one.path / "policy.safetensors").read_bytes() == (other.path / "policy.safetensors").read_bytes()
+    ends = one.load(), other.load()
+    assert ends[0]
+    assert ends[1]
+    for name, value in ends[0].state.items():
+        np.testing.assert_array_equal(value, ends[1].state[name], err_msg=name)
+
+
+@pytest.mark.parametrize("settings", [SMALL, ZOO], ids=["recurrent seeds", "external"])
+def test_a_stopped_run_ends_as_if_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
+    calm = counterpoint.train(save_dir=str(tmp_path), exp_name="calm", **settings)
+    with pytest.raises(experiment.Interrupted):
+        counterpoint.train(save_dir=str(tmp_path), exp_name="rough", progress=Stopper(after=2), **settings)
+    assert len(Run(tmp_path / "rough").rows()) < len(calm.rows())
+    assert_same_end(calm, counterpoint.resume(tmp_path / "rough"))
+    assert {"kl/" + name for name in counterpoint.load(calm).env.spec.agents} <= set(calm.rows()[-1])
+
+
+def test_an_external_probe_is_learnt(tmp_path: Path) -> None:
+    """The probe pays 4 per episode for choices that follow what each agent sees; chance earns 2."""
+    settings: dict[str, Any] = {
+        **{"env": f"{games.__file__}:Match", "algorithm": "mappo", "num_envs": 4, "update_every": 64, "num_episodes": 1600},
+        **{"lr": 5e-3, "critic_lr": 1e-2, "num_units": 16, "devices": 1, "workers": 2, "gamma": 0.5, "minibatches": 2},
+        **{"report_every": 800, "save_rate": 800, "eval_episodes": 50, "plots_dir": "", "max_episode_len": 4},
+    }
+    run = counterpoint.train(**settings, save_dir=str(tmp_path), exp_name="match")
+    assert run.rows()[-1]["eval/return/one"] > 3.6
+
+
+def test_teams_may_have_critics_of_both_kinds() -> None:
+    config = configs.override(configs.Config(), algorithm="mappo", scenario="simple_tag", adv_policy="ippo")
+    sees = config.sees(config.world.build().spec)
+    np.testing.assert_array_equal(sees[:3], np.eye(4, dtype=bool)[:3])
+    assert sees[3].all()
+    config.check(config.world.build())
+    mixed = configs.override(config, adv_policy="coma")
+    with pytest.raises(UsageError, match="mappo is for all teams"):
+        mixed.check(mixed.world.build())
+
+
+def test_recurrent_policies_are_refused_where_workers_act(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="worker processes without JAX, which cannot run this algorithm's policy"):
+        prepare(configs.override(configs.Config(), **ZOO, recurrent=True))
+
+
+@pytest.mark.parametrize("name", [name for name in presets.PRESETS if name.startswith(("mappo", "ippo"))])
+def test_presets_can_be_trained(name: str) -> None:
+    config = presets.preset(name)
+    assert name.startswith(config.algorithm)
+    config.check(config.world.build())
+    assert config.training.num_episodes * config.world.build().max_steps <= 20_000_000
