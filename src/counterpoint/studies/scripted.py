@@ -16,15 +16,14 @@ from jaxtyping import Array, Float
 Observed = dict[str, Float[Array, " O"]]
 Acted = dict[str, Float[Array, " A"]]
 
-GAIN = 5.0
-"""Push per length; more than 1 in all is cut."""
-BRAKE = {True: 0.15, False: 0.25}
-"""Seconds of motion that a moving agent allows for when it heads for a point, in the original and in mpe2's integration."""
+BRAKE = 0.55
+"""Seconds of motion that a moving agent allows for when it heads for a point."""
+GAIN = 3.0
 
 
 def head_for(offset: Float[Array, " 2"], velocity: Float[Array, " 2"], openai: bool) -> Float[Array, " 5"]:
     """Returns a move towards a point and to rest there: a share of each direction, the rest standing still."""
-    push = jnp.clip(GAIN * (offset - BRAKE[openai] * velocity), -1.0, 1.0)
+    push = jnp.clip(GAIN * (offset - BRAKE * velocity), -1.0, 1.0)
     push = push / jnp.maximum(jnp.sum(jnp.abs(push)), 1.0)  # shares add up to one
     push = -push if openai else push
     moves = jnp.stack([jnp.maximum(-push[0], 0), jnp.maximum(push[0], 0), jnp.maximum(-push[1], 0), jnp.maximum(push[1], 0)])
