@@ -3,14 +3,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: train test check test-slow test-adapters bench results docs setup clean
+.PHONY: train test check test-slow test-thorough test-adapters chaos audit bench results docs setup clean
 
 train: ARGS ?= --preset demo
 train: $(VENV)/ready        ## train a team; ARGS="--scenario simple_tag …" instead of the demo
 	$(BIN)/counterpoint train $(ARGS)
 
-test: $(VENV)/ready         ## the fast tests; they compile much and run little, so the compiler need not try hard
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+# Tests compile much and run little, so the compiler need not try hard.
+QUICKLY = XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+test: $(VENV)/ready         ## the fast tests
+	$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-thorough: $(VENV)/ready  ## the tests of tests/thorough.txt, which take more than a few seconds each
+	$(QUICKLY) $(BIN)/python -m pytest -m 'thorough and not slow' -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/ready        ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
@@ -23,6 +29,12 @@ test-slow: $(VENV)/ready    ## learning tests that take minutes
 
 test-adapters: $(VENV)-adapters/ready  ## the tests that need JaxMARL and gymnax
 	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(VENV)-adapters/bin/python -m pytest tests/envs/test_jax_adapters.py $(ARGS)
+
+chaos: $(VENV)/ready        ## attack runs, files, environments and arguments (about an hour; ARGS=--short: under two minutes)
+	PYTHONPATH=src $(BIN)/python tests/chaos/harness.py $(ARGS)
+
+audit: $(VENV)/ready        ## licences, software bill of materials (build/sbom.json) and known vulnerabilities of what is installed
+	$(BIN)/python benchmarks/audit.py $(ARGS)
 
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/success.py
@@ -38,6 +50,7 @@ bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed 
 	$(BIN)/python benchmarks/quality.py
 
 docs: $(VENV)/ready         ## these pages as a site in site/
+	$(BIN)/python docs/make_gallery.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/ready        ## only the environment

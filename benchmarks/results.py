@@ -67,7 +67,7 @@ def train_one(experiment: str, seed: int) -> None:
     if table.exists():
         return
     if (folder / "config.json").exists():
-        run = resume(folder)
+        run = resume(folder, progress=False)
     else:
         own = {
             "seed": seed,
@@ -79,7 +79,7 @@ def train_one(experiment: str, seed: int) -> None:
         }
         settings = dict(chosen.settings)
         base = presets.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
-        run = train(configs.override(base, **(settings | own)))
+        run = train(configs.override(base, **(settings | own)), progress=False)
     table.parent.mkdir(parents=True, exist_ok=True)
     rows = run.rows()
     write_table(results_speaker.with_live_units(run, rows) if experiment.startswith("speaker-early") else rows, table)

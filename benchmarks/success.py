@@ -24,11 +24,25 @@ TABLES = Path("docs/results/success")
 COLUMNS = ("seed", "success", "final_distance", "return", "seconds")
 
 
+ABOUT = """# Teams that succeed
+
+`python benchmarks/success.py` trains each preset on seeds 0 to 4 and plays 1000 fresh greedy episodes with each team.
+The settings were chosen on seeds from 100 on. Success is the share of agents that end an episode within 0.1 of their
+goal. The seconds are those of whole runs, compilation and film included, on two cores that other programs used as well.
+
+What mattered, on the tuning seeds: with the same settings a ReLU critic ends at 0.69 on speaker-listener, a SiLU critic
+at 0.98 (one seed each; three further seeds with SiLU 0.97 to 0.99). Before that, fresh data (30 environments, a replay
+of 60,000 steps, an update per 30 steps), a discount of 0.75 and a Gumbel-softmax temperature of 0.5 brought it from 0.1
+to 0.69. A step size that falls to zero may help a little (0.974 against 0.953, one pair). Noise on target actions, less
+Gumbel noise and one-hot actions in the environment did not help.
+"""
+
+
 def measure(preset: str, seed: int, film: Path | None) -> dict[str, float]:
     """Trains one seed in a folder of its own, from a cold start of this process, and plays fresh episodes."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        run = counterpoint.train(preset=preset, seed=seed, save_dir=folder, plots_dir="")
+        run = counterpoint.train(preset=preset, seed=seed, save_dir=folder, plots_dir="", progress=False)
         seconds = time.perf_counter() - began
         episodes = counterpoint.load(run).evaluate(EPISODES, seed=1_000_000 + seed)
         if film is not None:
@@ -76,7 +90,7 @@ def main() -> None:
             seconds = f"{min(r['seconds'] for r in rows):.0f} … {max(r['seconds'] for r in rows):.0f}"
             lines.append([preset, len(rows), f"{s.mean:.3f}", f"{min(values):.3f}", f"{s.low:.3f} … {s.high:.3f}", seconds])
     table = markdown_table(["preset", "seeds", "greedy success", "worst seed", "95 % interval over seeds", "seconds"], lines)
-    TABLES.with_suffix(".md").write_text(f"{table}\n")
+    TABLES.with_suffix(".md").write_text(f"{ABOUT}\n{table}")
     print(table)
 
 

@@ -211,6 +211,7 @@ def saving() -> None:
         for turn in range(3):
             for name, rate in zip(seconds, (1000, NEVER), strict=True):
                 run = counterpoint.train(
+                    progress=False,
                     scenario="simple_spread",
                     num_episodes=10_000,
                     report_every=1000,

@@ -17,6 +17,7 @@ def curve(world: dict, episodes: int, seed: int, folder: str) -> list[float]:
     """Returns the greedy return of the team at each report of a run."""
     run = counterpoint.train(
         **world,
+        progress=False,
         num_episodes=episodes,
         report_every=episodes // 10,
         seed=seed,

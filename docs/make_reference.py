@@ -81,7 +81,9 @@ def _command(function: Any) -> list[str]:
     for name, parameter in inspect.signature(function).parameters.items():
         positional = "Positional" in str(parameter.annotation) or "RUN" in str(parameter.annotation)
         shown = "" if parameter.default is parameter.empty else _shown(parameter.default)
-        rows.append([f"`{name.upper()}`" if positional else f"`--{name.replace('_', '-')}`", shown, meanings.get(name, "")])
+        rows.append(
+            [f"`{name.upper()}`" if positional else f"`--{name.rstrip('_').replace('_', '-')}`", shown, meanings.get(name, "")]
+        )
     return [text.strip(), *([_table(rows)] if rows else [])]
 
 

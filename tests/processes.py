@@ -18,10 +18,12 @@ TIMES = ("seconds", "steps_per_second")
 
 
 def spawn(*words: str) -> subprocess.Popen[str]:
-    """`counterpoint WORDS` as a process of its own."""
-    unsettled = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    """`counterpoint WORDS` as a process of its own, which has as many devices as it asks for."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
     command = [sys.executable, "-m", "counterpoint", *words]
-    return subprocess.Popen(command, env=unsettled, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, env=os.environ | {"XLA_FLAGS": " ".join(flags)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

@@ -22,7 +22,7 @@ def test_train_play_and_step_through_pettingzoo(
     real = counterpoint.train
 
     def short(**settings: Any) -> Any:
-        return real(**settings | TINY | {"num_episodes": 24})
+        return real(**settings | TINY | {"num_episodes": 24}, progress=False)
 
     monkeypatch.setattr(experiment, "train", short)
     for name in ("train", "play", "pettingzoo_loop"):

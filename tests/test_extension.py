@@ -108,7 +108,7 @@ def run(extended: Path, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "counterpoint", *words],
         cwd=extended,
-        env=os.environ | {"PYTHONPATH": str(extended), "XDG_CACHE_HOME": str(extended / "cache")},
+        env=os.environ | {"PYTHONPATH": str(extended)},
         capture_output=True,
         text=True,
         timeout=300,

@@ -8,7 +8,7 @@ from typing import Any
 
 SESSION = Path(os.environ.get("COUNTERPOINT_TESTS") or tempfile.mkdtemp(prefix="counterpoint-tests-"))
 HOME = SESSION / os.environ.get("PYTEST_XDIST_WORKER", "alone")
-os.environ["XDG_CACHE_HOME"] = str(SESSION / "cache")
+os.environ.setdefault("XDG_CACHE_HOME", str(SESSION / "cache"))
 
 import jax  # noqa: E402 — the cache comes first
 
@@ -33,4 +33,6 @@ def tiny_words(**settings: Any) -> list[str]:
 @cache
 def trained_run() -> Run:
     """A finished run of `simple` (one seed, 48 episodes)."""
-    return counterpoint.train(scenario="simple", num_episodes=48, save_dir=str(HOME / "runs"), exp_name="first", **TINY)
+    return counterpoint.train(
+        scenario="simple", num_episodes=48, save_dir=str(HOME / "runs"), exp_name="first", progress=False, **TINY
+    )

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from counterpoint.trainers.learner import Sizes as Sizes
     from counterpoint.trainers.mappo import MappoTrainer as MappoTrainer
     from counterpoint.trainers.team import Memory as Memory
+    from counterpoint.training.keywords import TrainSettings as TrainSettings
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
+    from counterpoint.view.share import share as share
 
 __version__ = "0.1.0"
 
@@ -69,7 +71,9 @@ _HOMES = {
     "counterpoint.trainers.learner": ("Sizes",),
     "counterpoint.trainers.mappo": ("MappoTrainer",),
     "counterpoint.trainers.team": ("Memory",),
+    "counterpoint.training.keywords": ("TrainSettings",),
     "counterpoint.training.train": ("resume", "train"),
+    "counterpoint.view.share": ("share",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -6,15 +6,17 @@
 import ast
 import dataclasses
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
 
-from counterpoint.algos.base import Entry, Rollout, entries, find, visibility
+from counterpoint.algos import offpolicy
+from counterpoint.algos.base import Entry, Replay, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
-from counterpoint.core.checks import above, at_least, flag, fraction
+from counterpoint.core.checks import GREATEST, LARGEST, above, at_least, at_most, flag, fraction, shown
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import address_of, short_name
 from counterpoint.core.spaces import Spec
@@ -60,6 +62,8 @@ class EnvSettings:
 
     def __post_init__(self) -> None:
         at_least(self, 0, "max_episode_len", "num_agents")
+        at_most(self, MOST_AGENTS, "num_agents", "num_adversaries")
+        at_most(self, 10_000_000, "max_episode_len")
 
     @property
     def title(self) -> str:
@@ -91,6 +95,7 @@ class EnvSettings:
             arguments["actions"] = self.actions
         if self.num_agents or self.num_adversaries > 0:
             arguments |= self._sizes(known)
+        _refuse_huge(self.scenario, arguments)
         return make(self.scenario, **arguments)
 
     def _open(self) -> Environment:
@@ -106,7 +111,7 @@ class EnvSettings:
         for text in self.scenario_args:
             name, sign, value = text.partition("=")
             if not sign:
-                raise UsageError(f"scenario argument {text!r} must have the form name=value, such as N=5.")
+                raise UsageError(f"scenario argument {shown(repr(text))} must have the form name=value, such as N=5.")
             arguments[name.replace("-", "_")] = _literal(value)
         return arguments
 
@@ -168,6 +173,11 @@ class Training:
         at_least(self, 0, "seed", "warmup", "devices", "workers")
         above(self, 0, "worker_timeout")
         at_least(self, self.batch_size, "buffer_size")
+        at_most(self, 10_000, "num_seeds", "workers", "devices")
+        if self.seed + self.num_seeds > LARGEST:
+            raise UsageError(
+                f"--seed {self.seed} leaves no room for --num-seeds {self.num_seeds} below 2147483647: choose a smaller one."
+            )
         if self.update_every % self.num_envs:
             raise UsageError(
                 f"--num-envs {self.num_envs} does not divide --update-every {self.update_every}: choose --update-every"
@@ -202,6 +212,8 @@ class Evaluation:
     """Show the trained policy as a film instead of training."""
     benchmark: bool = False
     """Measure a saved policy by the environment's metrics instead of training."""
+    trust: bool = False
+    """With the three options above: execute the code that the run names even though you did not make it on this machine."""
     benchmark_iters: int = 100_000
     """Environment steps of a benchmark."""
     benchmark_dir: str = "./benchmark_files/"
@@ -317,16 +329,33 @@ class Config:
             raise UsageError("--learners and an external --env exclude each other: choose one of them.")
 
 
+def _refuse_huge(scenario: str, arguments: dict[str, Any]) -> None:
+    """Refuses sizes of a built-in environment that would take forever to build; only the episode may be long."""
+    for name, value in arguments.items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        most = LARGEST if any(word in name for word in ("step", "seed", "cycle")) else MOST_AGENTS
+        if whole and abs(value) > most:
+            raise UsageError(f"{scenario} takes {shown(name)} up to {most}, not {shown(value, 30)}: choose fewer.")
+        if isinstance(value, float) and not abs(value) <= GREATEST:
+            raise UsageError(f"{scenario} takes numbers up to {GREATEST:g} for {name}, not {value:g}.")
+
+
 def _literal(text: str) -> Any:
     """Returns a number, boolean or word as written on the command line."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if len(text) > LONGEST_WORD:
+        raise UsageError(f"the argument {shown(text, 30)} has {len(text)} characters: give at most {LONGEST_WORD}.")
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # Python's parser has limits of its own
         return text
 
 
+LONGEST_WORD = 1000
+"""Characters of the longest value of an argument of an environment."""
+MOST_AGENTS = 1000
+"""The most agents, landmarks and so on of a built-in environment: what agents see of each other grows with the square."""
 GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution", "opponents")
 
 
@@ -339,6 +368,44 @@ def same_settings(first: str, second: str) -> bool:
     """Returns whether two algorithms have the same settings; an empty name is the default algorithm."""
     usual = Config().algorithm
     return find(first or usual).settings is find(second or usual).settings
+
+
+def external_defaults(spec: Spec, max_steps: int) -> dict[str, Any]:
+    """Returns the settings that an external environment starts from, chosen from its actions and the length of its episodes.
+
+    The authors' settings suit particle worlds that step by the million: few large steps from many samples. A Python environment
+    is slow, so each of its steps is used more often; long episodes need a longer horizon; and where every action is a real
+    number, actors come to rest more precisely on smooth critics.
+    """
+    return {
+        **{"update_every": 10, "updates": 2, "batch_size": 256, "buffer_size": 100_000, "noise_steps": 100_000},
+        **{"lr": 1e-3, "gamma": min(0.99, max(0.9, 1 - 2 / max_steps)), "critic_activation": "silu"},
+    }
+
+
+def fitted(config: Config, env: Environment, given: Collection[str] | None) -> Config:
+    """Returns the settings with those that were not given chosen for an external environment.
+
+    Compiled worlds keep their settings, and so does a configuration whose settings all count as given (None). An algorithm that
+    has defaults of its own keeps those too: only the ones it shares with the authors' off-policy settings change.
+    """
+    entry = config.entry
+    if given is None or config.preset or env.compiled is not None or not isinstance(entry.memory(config.learning), Replay):
+        return config
+    ours, usual = {**vars(training_of(entry)), **vars(entry.settings())}, {**vars(Training()), **vars(offpolicy.Settings())}
+    chosen = {
+        name: value
+        for name, value in external_defaults(env.spec, env.max_steps).items()
+        if name in ours and name not in given and ours[name] == usual.get(name, ours[name])
+    }
+    t = config.training
+    if "update_every" in chosen:  # each copy plays whole steps
+        chosen["update_every"] = -(-chosen["update_every"] // t.num_envs) * t.num_envs
+    if "buffer_size" in chosen:
+        chosen["buffer_size"] = max(chosen["buffer_size"], chosen.get("batch_size", t.batch_size))
+    elif "batch_size" in chosen:
+        chosen["batch_size"] = min(chosen["batch_size"], t.buffer_size)
+    return override(config, **chosen)
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -359,6 +426,8 @@ def from_dict(data: dict[str, Any]) -> Config:
     flat: dict[str, Any] = {}
     for name, value in data.items():
         flat |= value if name in GROUPS and isinstance(value, dict) else {name: value}
+    if not isinstance(flat.get("teams", []), list | tuple) or not isinstance(flat.get("env", ""), str):
+        raise UsageError("config.json does not fit this version of counterpoint: env must be a text and teams a list of words.")
     try:
         return override(Config(), **flat)
     except UsageError as error:
@@ -380,7 +449,7 @@ def override(config: Config, **changes: Any) -> Config:
         if name in GROUPS or name not in homes:
             close = difflib.get_close_matches(name, homes, 1)
             hint = f"; perhaps {close[0]}?" if close else "."
-            raise UsageError(f"there is no setting {name!r}{hint}" + _owner(config, name))
+            raise UsageError(f"there is no setting {shown(repr(name))}{hint}" + _owner(config, name))
         part = getattr(config, homes[name]) if homes[name] else config
         by_group.setdefault(homes[name], {})[name] = _fitting(name, get_type_hints(type(part))[name], value)
     own = by_group.pop("", {})
@@ -436,17 +505,21 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
     origin = get_origin(kind) or kind
     if origin is Literal:
         choices = [choice for choice in get_args(kind) if choice]
-        if value not in get_args(kind):
-            raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+        if not isinstance(value, str) or value not in get_args(kind):
+            raise UsageError(f"{name} must be one of {', '.join(choices)}, not {shown(repr(value))}.")
     elif origin is tuple:
-        if isinstance(value, str) or not all(isinstance(word, str) for word in value):
-            raise UsageError(f"{name} must be a list of words such as ['N=5'], not {value!r}.")
+        if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+            raise UsageError(f"{name} must be a list of words such as ['N=5'], not {shown(repr(value))}.")
         return tuple(value)
     else:
         if origin is int and isinstance(value, float) and value.is_integer():
-            return int(value)  # such as 1e4
+            value = int(value)  # such as 1e4
         allowed = (int, float) if origin is float else origin
         if not isinstance(value, allowed) or (isinstance(value, bool) and origin is not bool):
             what = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}[origin]
-            raise UsageError(f"{name} must be {what}, not {value!r}.")
+            raise UsageError(f"{name} must be {what}, not {shown(repr(value))}.")
+        if isinstance(value, str) and "\0" in value:
+            raise UsageError(f"{name} must not hold a zero character, and {shown(repr(value))} does: correct it.")
+        if origin is float and isinstance(value, int) and abs(value) > GREATEST:
+            raise UsageError(f"{name} must be a number up to {GREATEST:g}, not {shown(value, 30)}.")
     return value

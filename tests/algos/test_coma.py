@@ -200,7 +200,7 @@ def played(env, config, length, seed=0, num_envs=3):
 @pytest.mark.parametrize("shared", [False, True])
 def test_learning_over_a_rollout_remembers_what_acting_did(shared):
     """The hidden states before each step are those that acting had, across the ends of episodes, and none after them."""
-    config = dataclasses.replace(RECURRENT, share_parameters=shared)
+    config = dataclasses.replace(RECURRENT, share="all" if shared else "none")
     env = Relay()
     _, agents, steps, batch = played(env, config, 9)
     assert batch.carry.shape == (1, 3, 3, config.num_units), "the first is all that learning needs"
@@ -291,7 +291,7 @@ def test_credit_goes_to_the_agent_whose_doing_it_was():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"td_lambda": 0.0, "target_every": 5}, {"share_parameters": True, "n_steps": 3, "normalise_advantages": True}],
+    [{"td_lambda": 0.0, "target_every": 5}, {"share": "all", "n_steps": 3, "normalise_advantages": True}],
     ids=str,
 )
 def test_a_team_finds_the_safe_equilibrium_or_the_better_one(settings):

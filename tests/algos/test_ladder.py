@@ -63,8 +63,12 @@ def greedy(env, agents, obs, config=QUICK):
     """The noiseless actions [B, N, A] as the world receives them."""
     spec = env.spec
     algo = maddpg.make(config, spec, np.ones((spec.num_agents,) * 2, bool))
-    action, _ = algo.greedy(algo.policy(agents), algo.begin(prng.key(0)), jnp.asarray(obs, jnp.float32))
-    return np.asarray(to_world(spec, action))
+
+    @jax.jit
+    def act(agents, obs):
+        return to_world(spec, algo.greedy(algo.policy(agents), algo.begin(prng.key(0)), obs)[0])
+
+    return np.asarray(act(agents, jnp.asarray(obs, jnp.float32)))
 
 
 EITHER = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
@@ -107,7 +111,8 @@ def test_the_choice_follows_what_is_seen():
 def test_two_agents_agree_on_a_parity_only_one_of_them_can_see():
     env = Xor()
     agents = train(env, iterations=1000)
-    obs = np.stack([env.observe(env.reset(prng.key(0))[0]._replace(cue=jnp.float32(cue))) for cue in (-1, 1)])
+    see = jax.jit(lambda cue: env.observe(env.reset(prng.key(0))[0]._replace(cue=cue)))
+    obs = np.stack([see(np.float32(cue)) for cue in (-1, 1)])
     action = greedy(env, agents, obs)
     side = action[..., 1] - action[..., 0]
     paid = np.array([-1.0, 1.0]) * side[:, 0] * side[:, 1]

@@ -1,5 +1,6 @@
 """MAPPO and IPPO by hand: advantages, clipping, the value normaliser, policies, who sees whom, the dead, recurrence."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint.algos import mappo, onpolicy
+from counterpoint.algos import mappo, onpolicy, sharing
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
@@ -19,15 +20,27 @@ from counterpoint.training.rollout import rollout, start
 from probes import Relay, Steering, spec_of
 from rollouts import random_rollout
 
+SLOW = pytest.mark.slow
 QUICKLY = {"xla_backend_optimization_level": 0}
 PAIR = spec_of((2, 1), (Discrete((2,)), Discrete((2,))))
 MIXED = spec_of((3, 2), (Discrete((2, 3)), Box(2, -1.0, 1.0)))
+PACK = dataclasses.replace(
+    spec_of((2, 2, 3), (Discrete((2,)), Discrete((2,)), Box(1, -1.0, 1.0))), roles=("wolf", "wolf", "sheep")
+)
 SMALL = mappo.Config(num_units=4, num_layers=1, epochs=1, minibatches=1)
 
 
 def problem_of(spec, config=SMALL, joint=True):
     sees = np.ones((spec.num_agents,) * 2, bool) if joint else np.eye(spec.num_agents, dtype=bool)
     return mappo.Problem(spec=spec, heads=heads_of(spec), side=onpolicy.side_of(config, spec), sees=sees)
+
+
+def fresh(config, problem, seed=0):
+    return jax.jit(functools.partial(mappo.init, config, problem), compiler_options=QUICKLY)(prng.key(seed))
+
+
+def judges(config, problem):
+    return jax.jit(functools.partial(mappo.judge, config, problem), compiler_options=QUICKLY)
 
 
 def test_advantages_of_four_steps_with_a_time_limit_and_an_end():
@@ -101,7 +114,7 @@ def test_the_normaliser_weighs_rollouts_and_forgets_the_old():
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_popart_keeps_values_in_units_of_the_rewards(recurrent):
     config = mappo.Config(num_units=4, num_layers=1, recurrent=recurrent)
-    critic = mappo.init(config, problem_of(PAIR, config), prng.key(0)).nets.critic
+    critic = fresh(config, problem_of(PAIR, config)).nets.critic
     before, after = (
         Moments(jnp.ones(2), jnp.asarray(m), jnp.asarray(v)) for m, v in (([1.0, 0], [4.0, 1]), ([5.0, 2], [9.0, 4]))
     )
@@ -110,8 +123,8 @@ def test_popart_keeps_values_in_units_of_the_rewards(recurrent):
     x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     said = lambda net: np.einsum("nh,nho->no", x, last(net).weight)[:, 0] + np.asarray(last(net).bias)[:, 0]  # noqa: E731
     np.testing.assert_allclose(said(moved) * [3, 2] + [5, 2], said(critic) * [2, 1] + [1, 0], rtol=1e-5, atol=1e-6)
-    fresh = Moments(*(jnp.zeros(2) for _ in range(3)))
-    np.testing.assert_array_equal(last(mappo.rescaled(critic, fresh, after)).weight, last(critic).weight)
+    none = Moments(*(jnp.zeros(2) for _ in range(3)))
+    np.testing.assert_array_equal(last(mappo.rescaled(critic, none, after)).weight, last(critic).weight)
 
 
 def test_a_gaussian_clipped_to_its_bounds_is_a_distribution():
@@ -145,7 +158,7 @@ def test_probabilities_of_all_legal_choices_add_up():
 
 def test_initial_weights_are_orthogonal_and_padding_is_zero():
     config = mappo.Config(num_units=8, num_layers=2, policy_gain=0.01)
-    agents = mappo.init(config, problem_of(MIXED, config), prng.key(1))
+    agents = fresh(config, problem_of(MIXED, config), 1)
     first, second, last = agents.nets.actor.network.body
     np.testing.assert_allclose(first.weight[0] @ first.weight[0].T, 2 * np.eye(3), atol=1e-5)
     np.testing.assert_allclose(second.weight[1].T @ second.weight[1], 2 * np.eye(8), atol=1e-5)
@@ -153,7 +166,7 @@ def test_initial_weights_are_orthogonal_and_padding_is_zero():
     np.testing.assert_allclose(last.weight[1, :, :2].T @ last.weight[1, :, :2], 1e-4 * np.eye(2), atol=1e-9)
     assert not first.weight[1, 2:].any()
     assert not last.weight[1, :, 2:].any()
-    gru = mappo.init(mappo.Config(num_units=8, recurrent=True), problem_of(MIXED), prng.key(1)).nets.critic.cell
+    gru = fresh(mappo.Config(num_units=8, recurrent=True), problem_of(MIXED), 1).nets.critic.cell
     gate = gru.state.weight[0, :, 8:16]
     np.testing.assert_allclose(gate @ gate.T, np.eye(8), atol=1e-5)
 
@@ -174,9 +187,10 @@ def test_minibatches_are_dealt_from_the_key():
 @pytest.mark.parametrize("joint", [True, False])
 def test_values_depend_on_what_critics_see(joint):
     problem = problem_of(PAIR, joint=joint)
-    nets, batch = mappo.init(SMALL, problem, prng.key(0)).nets, random_rollout(PAIR)
+    nets, batch = fresh(SMALL, problem).nets, random_rollout(PAIR)
+    judge = judges(SMALL, problem)
     other = batch._replace(obs=batch.obs.at[..., 1, :].multiply(3.0), next_obs=batch.next_obs.at[..., 1, :].multiply(3.0))
-    one, two = (mappo.judge(SMALL, problem, nets, steps) for steps in (batch, other))
+    one, two = (judge(nets, steps) for steps in (batch, other))
     assert np.allclose(one.value[..., 0], two.value[..., 0]) != joint
     assert np.allclose(one.next_value[..., 0], two.next_value[..., 0]) != joint
     assert not np.allclose(one.value[..., 1], two.value[..., 1])
@@ -190,14 +204,15 @@ def test_a_critic_that_sees_some_ignores_the_rest():
     algo = mappo.make(SMALL, spec, sees)
     batch = random_rollout(spec)
     learn = jax.jit(algo.update, compiler_options=QUICKLY)
-    agents, _ = learn(algo.init(prng.key(0)), batch, prng.key(1))
+    agents, _ = learn(jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0)), batch, prng.key(1))
     other = batch._replace(obs=batch.obs.at[..., 2, :].set(5.0), next_obs=batch.next_obs.at[..., 2, :].set(5.0))
-    one, two = (mappo.judge(SMALL, problem, agents.nets, steps) for steps in (batch, other))
+    judge = judges(SMALL, problem)
+    one, two = (judge(agents.nets, steps) for steps in (batch, other))
     np.testing.assert_allclose(one.value[..., :2], two.value[..., :2])
     assert not np.allclose(one.value[..., 2], two.value[..., 2])
 
 
-@pytest.mark.parametrize("spec", [PAIR, MIXED], ids=["pair", "mixed"])
+@pytest.mark.parametrize("spec", [MIXED, pytest.param(PAIR, marks=SLOW)], ids=["mixed", "pair"])
 def test_what_the_dead_did_teaches_nothing(spec):
     """Their observations, actions and values change neither their own networks nor those of the living."""
     algo, batch = mappo.make(SMALL, spec), random_rollout(spec, alive=0.6)
@@ -210,16 +225,20 @@ def test_what_the_dead_did_teaches_nothing(spec):
         next_obs=jnp.where((gone | batch.terminated)[..., None], noise, batch.next_obs),
     )
     learn = jax.jit(algo.update, compiler_options=QUICKLY)
-    one, two = (learn(algo.init(prng.key(0)), steps, prng.key(1))[0] for steps in (batch, other))
+    one, two = (
+        learn(jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0)), steps, prng.key(1))[0] for steps in (batch, other)
+    )
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), one.nets, two.nets)
 
 
-@pytest.mark.parametrize("joint", [True, False])
-@pytest.mark.parametrize("shared", [True, False])
-def test_recurrent_networks_unrolled_are_those_that_acted(joint, shared):
+@pytest.mark.parametrize(
+    ("joint", "share"),
+    [(True, "none"), *(pytest.param(*pair, marks=SLOW) for pair in ((True, "all"), (False, "all"), (False, "none")))],
+)
+def test_recurrent_networks_unrolled_are_those_that_acted(joint, share):
     """Hidden states and probabilities while acting are those that learning finds, over the ends of episodes."""
     env = Relay()
-    config = mappo.Config(num_units=5, recurrent=True, share_parameters=shared, epochs=1, minibatches=2)
+    config = mappo.Config(num_units=5, recurrent=True, share=share, epochs=1, minibatches=2)
     problem = problem_of(env.spec, config, joint)
     algo = mappo.make(config, env.spec, problem.sees)
 
@@ -249,16 +268,18 @@ def test_step_sizes_fall_to_zero():
     config = mappo.Config(num_units=4, num_layers=1, lr_steps=12, value_norm="none")
     algo, batch = mappo.make(config, PAIR), random_rollout(PAIR)
     learn = jax.jit(algo.update, compiler_options=QUICKLY)
-    agents, _ = learn(algo.init(prng.key(0)), batch, prng.key(1))
+    agents, _ = learn(jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0)), batch, prng.key(1))
     last, _ = learn(agents, batch, prng.key(1))
-    jax.tree.map(np.testing.assert_array_equal, last.nets, agents.nets)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-9), last.nets, agents.nets)
     assert int(last.step) == 24
 
 
 def test_one_actor_for_all_is_exported_for_each():
-    config = mappo.Config(num_units=4, share_parameters=True)
+    config = mappo.Config(num_units=4, share="all")
     algo, batch = mappo.make(config, MIXED), random_rollout(MIXED, alive=0.8)
-    agents, _ = jax.jit(algo.update, compiler_options=QUICKLY)(algo.init(prng.key(0)), batch, prng.key(1))
+    agents, _ = jax.jit(algo.update, compiler_options=QUICKLY)(
+        jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0)), batch, prng.key(1)
+    )
     assert agents.nets.critic.body[0].weight.shape[0] == 1
     plain = mappo.actors(config, MIXED, algo.policy(agents))
     spaces = tuple(map(numpy_policy.space_of, MIXED.action_spaces))
@@ -267,11 +288,51 @@ def test_one_actor_for_all_is_exported_for_each():
     np.testing.assert_allclose(numpy_policy.greedy(team, np.asarray(batch.obs[0])), expected, atol=1e-6)
 
 
+def test_a_shared_set_steps_along_the_mean_gradient_of_its_agents():
+    """As networks of each agent's own that compute the same: joint critics whose weights are in the order of the agents."""
+    config = dataclasses.replace(SMALL, clip=0.0, value_norm="none", norm="layer", share="role")
+    algo, batch = mappo.make(config, PACK), random_rollout(PACK, alive=0.8)
+    alone = mappo.make(dataclasses.replace(config, share="none"), PACK)
+    by_role = sharing.sharing_of("role", PACK)
+    assert by_role is not None
+    rows = [(3 * order[:, None] + np.arange(3)).ravel() for order in sharing.own_first(3)]
+
+    def with_rows(critic, rows):
+        first, *rest = critic.body
+        weight = jnp.stack([weight[own] for weight, own in zip(first.weight, rows, strict=True)])
+        return critic._replace(body=(first._replace(weight=weight), *rest))
+
+    @functools.partial(jax.jit, compiler_options=QUICKLY)
+    def run(key):
+        agents = algo.init(key)
+        actor, critic = sharing.expanded(by_role, agents.nets)
+        each = alone.init(key)._replace(nets=mappo.Nets(actor, with_rows(critic, map(np.argsort, rows))))
+        return algo.update(agents, batch, key), alone.update(each, batch, key)
+
+    (after, metrics), (expected, expected_metrics) = run(prng.key(0))
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, metrics, expected_metrics)
+    moments = expected.actor_opt.mu, with_rows(expected.critic_opt.mu, rows)
+    means = jax.tree.map(lambda leaf: np.stack([leaf[:2].mean(axis=0), leaf[2]]), moments)
+    jax.tree.map(close, (after.actor_opt.mu, after.critic_opt.mu), means)
+    assert np.abs(means[1].body[0].weight).max() > 1e-3
+
+
+def test_a_shared_set_has_one_value_normaliser():
+    config, by_role = mappo.Config(value_decay=0.5), sharing.sharing_of("role", PACK)
+    target = jnp.asarray([[[1.0, 3.0, 5.0]], [[8.0, 100.0, 7.0]]])
+    alive = jnp.asarray([[[True, True, True]], [[True, False, True]]])
+    found = mappo.see_returns(config, Moments(*(jnp.zeros(2),) * 3), target, alive, by_role)
+    np.testing.assert_allclose(found.count, [1, 1])
+    np.testing.assert_allclose(found.mean, [4, 6])  # of 1, 8 and 3; of 5 and 7
+    np.testing.assert_allclose(found.variance, [(9 + 16 + 1) / 3, 1], rtol=1e-6)
+
+
 def test_workers_explore_with_the_learnt_widths():
     env = Steering()
     config = mappo.Config(num_units=4)
     algo = mappo.make(config, env.spec)
-    acting = algo.policy(algo.init(prng.key(0)))
+    acting = algo.policy(jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(0)))
     acting = acting._replace(actor=acting.actor._replace(log_std=jnp.full((1, 1), jnp.log(0.25))))
     plain = mappo.actors(config, env.spec, acting)
     spaces = tuple(map(numpy_policy.space_of, env.spec.action_spaces))
@@ -287,5 +348,7 @@ def test_workers_explore_with_the_learnt_widths():
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(UsageError, match="--clip-ratio must be above 0, not 0"):
         mappo.Config(clip_ratio=0)
-    with pytest.raises(UsageError, match="leave out --share-parameters"):
-        mappo.Config(norm="layer", share_parameters=True)
+    sees = np.eye(3, dtype=bool) | np.array([[True], [True], [False]])
+    with pytest.raises(UsageError, match="choose --share role"):
+        mappo.make(mappo.Config(share="all"), PACK, sees)
+    mappo.make(mappo.Config(share="role"), PACK, sees)

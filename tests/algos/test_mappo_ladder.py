@@ -60,19 +60,23 @@ def greedy(env, algo, agents, obs):
 SEEN = np.array([[[1.0]], [[-1.0]]])
 
 
+@pytest.mark.slow
 def test_a_later_reward_is_discounted_once_per_step():
     agents, problem, _ = train(Delayed(max_steps=2))
     found = values(agents, problem, np.array([[[0.0]], [[1.0]]]))[:, 0]
     np.testing.assert_allclose(found, [QUICK.gamma, 1.0], atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ends", "worth", "margin"), [("terminated", 1.0, 0.05), ("truncated", 1 / (1 - 0.8), 0.4)])
 def test_a_time_limit_bootstraps_and_an_end_does_not(ends, worth, margin):
-    config = dataclasses.replace(QUICK, gamma=0.8)
+    # Returns that never vary have no width: in its units, which bound a step of Adam, the way to them would be long.
+    config = dataclasses.replace(QUICK, gamma=0.8, critic_lr=3e-2, clip_value=0.0, value_norm="none")
     agents, problem, _ = train(Probe(ends=ends), config, iterations=100)
     np.testing.assert_allclose(values(agents, problem, np.zeros((1, 1, 1))), worth, atol=margin)
 
 
+@pytest.mark.slow
 def test_what_is_seen_is_worth_what_it_pays():
     agents, problem, _ = train(Reading())
     np.testing.assert_allclose(values(agents, problem, SEEN)[:, 0], [1.0, -1.0], atol=0.1)
@@ -91,6 +95,7 @@ def test_a_continuous_action_reaches_its_target():
     assert float(agents.nets.actor.log_std[0, 0]) < np.log(0.3), "the width shrinks where precision pays"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joint", [True, False], ids=["mappo", "ippo"])
 def test_two_agents_agree_on_a_parity_only_one_of_them_can_see(joint):
     env = Xor()
@@ -111,6 +116,7 @@ class Recall(Matching):
         return jnp.where(state.time == self.max_steps - 1, super().reward(state, action), 0.0)
 
 
+@pytest.mark.slow
 def test_recurrent_actors_remember_the_cue():
     env = Recall(max_steps=3)
     agents, _, algo = train(env, dataclasses.replace(QUICK, recurrent=True, minibatches=2), iterations=100)

@@ -142,11 +142,11 @@ def differences(function, numbers, step=1e-6):
     return slope
 
 
-@pytest.mark.parametrize("joint", [True, False], ids=["mappo", "ippo"])
+@pytest.mark.parametrize("joint", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["mappo", "ippo"])
 def test_an_update_is_what_the_equations_say(joint):
     sees = np.ones((N, N), bool) if joint else np.eye(N, dtype=bool)
     algo, batch, key = mappo.make(CONFIG, SPEC, sees), random_rollout(SPEC, TIMES, ENVS, seed=3, alive=0.8), prng.key(5)
-    agents = algo.init(prng.key(4))
+    agents = jax.jit(algo.init)(prng.key(4))
     body = agents.nets.actor.network.body
     louder = agents.nets.actor._replace(
         network=agents.nets.actor.network._replace(body=(body[0], body[1]._replace(weight=60 * body[1].weight)))

@@ -44,12 +44,12 @@ def test_maddpg_never_acts_illegally_though_it_wants_to(form):
     config = dataclasses.replace(CONFIG, world_action=form)
     algo, policy = maddpg.make(config, THREE, np.ones((1, 1), bool)), maddpg.Acting(actor_of([0.0, 1.0, 50.0]))
     obs, legal = jnp.zeros((512, 1, 1)), jnp.broadcast_to(LAST_ILLEGAL, (512, 1, 3))
-    action, _, _ = algo.act(policy, (), obs, prng.key(0), jnp.int32(0), legal)
-    best, _ = algo.greedy(policy, (), obs, legal)
+    action, _, _ = jax.jit(algo.act)(policy, (), obs, prng.key(0), jnp.int32(0), legal)
+    best, _ = jax.jit(algo.greedy)(policy, (), obs, legal)
     assert not np.any(action[..., 2])
     assert 0.5 < float(action[..., 1].mean()) < 0.95, "the legal ones are drawn as the policy has them: e to 1"
     np.testing.assert_array_equal(np.argmax(best, axis=-1), 1)
-    assert np.argmax(algo.greedy(policy, (), obs[:1])[0]) == 2, "without a mask it would do it"
+    assert np.argmax(jax.jit(algo.greedy)(policy, (), obs[:1])[0]) == 2, "without a mask it would do it"
 
 
 def batch_of(lead, **fields):
@@ -73,17 +73,17 @@ def test_maddpg_has_no_illegal_action_in_a_target():
     algo = maddpg.make(dataclasses.replace(CONFIG, estimator="straight-through"), THREE, np.ones((1, 1), bool))
     critic = (Layer(jnp.array([[[0.0], [0.0], [20.0], [100.0]]]), jnp.zeros((1, 1))),)
     actor = actor_of([0.0, 90.0, 400.0])
-    agents = algo.init(prng.key(0))._replace(target_actor=actor, target_critic=critic)
+    agents = jax.jit(algo.init)(prng.key(0))._replace(target_actor=actor, target_critic=critic)
     agents = agents._replace(actor=actor, critic=critic)
     agents = agents._replace(
         **{
-            f"{name}_opt": jax.vmap(offpolicy.adam(maddpg.Config(), 1e-9).init)(getattr(agents, name))
+            f"{name}_opt": jax.jit(jax.vmap(offpolicy.adam(maddpg.Config(), 1e-9).init))(getattr(agents, name))
             for name in ("actor", "critic")
         }
     )
     for masks, expected in ((True, 17.0), (False, 57.0)):
         batch = batch_of((4,)) if masks else batch_of((4,), legal=None, next_legal=None)
-        _, metrics = algo.update(agents, batch, prng.key(1))
+        _, metrics = jax.jit(algo.update)(agents, batch, prng.key(1))
         np.testing.assert_allclose(metrics["td_target"], expected, rtol=1e-6)
 
 
@@ -102,9 +102,9 @@ def test_maddpg_gives_an_illegal_action_no_gradient_and_counts_only_legal_output
         first=jnp.int32(1),
     )
     config = dataclasses.replace(CONFIG, logit_cost=10.0)
-    loss, grads = jax.value_and_grad(
-        lambda actor: maddpg.actor_loss(config, PROBLEM, actor, critic, mine, Draw(jnp.zeros((3, 2))))
-    )(actor)
+    drawn = Draw(jnp.zeros((3, 2)))
+    loss_of = lambda actor: maddpg.actor_loss(config, PROBLEM, actor, critic, mine, drawn)  # noqa: E731
+    loss, grads = jax.jit(jax.value_and_grad(loss_of))(actor)
     chance = 1 / (1 + np.e)
     np.testing.assert_allclose(loss, -5 * chance + 10 * 5 / 2, rtol=1e-5)
     slope = 5 * chance * (1 - chance)
@@ -125,7 +125,7 @@ def test_coma_never_acts_illegally_and_has_no_illegal_action_in_a_target():
     algo = coma.make(config, THREE)
     agents = jax.jit(algo.init)(prng.key(0))
     obs, legal = jnp.zeros((512, 1, 1)), jnp.broadcast_to(LAST_ILLEGAL, (512, 1, 3))
-    action, _, _ = algo.act(algo.policy(agents), (), obs, prng.key(1), jnp.int32(0), legal)
+    action, _, _ = jax.jit(algo.act)(algo.policy(agents), (), obs, prng.key(1), jnp.int32(0), legal)
     np.testing.assert_allclose(action.mean(axis=(0, 1)), [0.5, 0.5, 0.0], atol=0.1)
     assert not np.any(action[..., 2])
     # Q' is 4, 8 and 1000; all policies are uniform, so that V' = (4 + 8) / 2 and y = 7 + ½·6.
@@ -150,6 +150,7 @@ def test_coma_gives_an_illegal_action_no_gradient():
     q = jnp.broadcast_to(jnp.array([1.0, 2.0, 30.0]), (3, 2, 1, 3))
     rates = coma.Rates(jnp.full(3, 0.2), jnp.float32(0.5))
     logits = jnp.broadcast_to(jnp.array([0.3, 0.1, 0.7]), (3, 2, 1, 3))
-    grads = jax.grad(lambda logits: coma.actor_loss(coma.Config(), coma_problem(), logits, batch, q, rates)[0])(logits)
+    loss_of = lambda logits: coma.actor_loss(coma.Config(), coma_problem(), logits, batch, q, rates)[0]  # noqa: E731
+    grads = jax.jit(jax.grad(loss_of))(logits)
     assert not np.any(grads[..., 2])
     assert np.all(np.abs(grads[..., :2]) > 1e-4)

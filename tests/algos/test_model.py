@@ -11,6 +11,7 @@ from test_maddpg import random_batch
 
 from counterpoint.algos import maddpg, offpolicy
 from counterpoint.core import prng
+from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Model
 from counterpoint.core.spaces import Box, Discrete
@@ -66,7 +67,7 @@ def test_a_critic_of_ones_own_reads_those_it_sees_and_no_padding(joint):
     """The network has no masked weights, so the learner hides the rest from it, and padded outputs cost nothing."""
     sees = np.eye(2, dtype=bool) | joint
     algo = maddpg.make(dataclasses.replace(CONFIG, logit_cost=0.5), UNEQUAL, sees)
-    agents = algo.init(prng.key(0))
+    agents = jax.jit(algo.init)(prng.key(0))
     update = jax.jit(algo.update, compiler_options=FAST)
     batch, other = random_batch(UNEQUAL, 0), random_batch(UNEQUAL, 1)
     changed = batch._replace(
@@ -78,12 +79,12 @@ def test_a_critic_of_ones_own_reads_those_it_sees_and_no_padding(joint):
     untouched = np.asarray(one.actor["out"] - agents.actor["out"])[1]
     assert not untouched[:, 2:].any(), "outputs beyond an agent's own get no gradient"
     assert untouched[:, :2].any()
-    action, _ = algo.greedy(algo.policy(one), (), jnp.asarray(batch.obs))
+    action, _ = jax.jit(algo.greedy)(algo.policy(one), (), jnp.asarray(batch.obs))
     assert not np.any(np.asarray(action)[:, ~UNEQUAL.act_mask])
 
 
 def test_q_with_own_action_is_q_of_the_changed_joint_vector():
-    problem = maddpg.Problem(UNEQUAL, maddpg.heads_of(UNEQUAL), np.ones((2, 2), bool), None, MODEL)
+    problem = maddpg.Problem(UNEQUAL, heads_of(UNEQUAL), np.ones((2, 2), bool), None, MODEL)
     batch = offpolicy.in_columns(jax.tree.map(jnp.asarray, random_batch(UNEQUAL, 0)))
     critic = init(prng.key(0), jnp.ones(18), jnp.ones(1))
     view = offpolicy.view_of(

@@ -217,7 +217,7 @@ STEERING = Steering(max_steps=2, ends="truncated")
 def steering(**settings):
     config = dataclasses.replace(SMALL, **{"noise_start": 0.2, "noise_end": 0.1, "noise_steps": 100, **settings})
     algo = maddpg.make(config, STEERING.spec, np.ones((1, 1), bool))
-    return algo, algo.init(prng.key(0))
+    return algo._replace(act=jax.jit(algo.act)), jax.jit(algo.init)(prng.key(0))
 
 
 def test_noise_decays_linearly_and_then_stays():
@@ -234,7 +234,7 @@ def test_noise_decays_linearly_and_then_stays():
 
 def test_ornstein_uhlenbeck_noise_lasts_through_an_episode_and_ends_with_it():
     algo, agents = steering(noise="ou")
-    worlds = start(STEERING, algo, prng.key(3), 400)
+    worlds = jax.jit(lambda key: start(STEERING, algo, key, 400))(prng.key(3))
     np.testing.assert_array_equal(worlds.carry, 0.0)
     one = jax.jit(
         lambda worlds, key: rollout(STEERING, algo, algo.policy(agents), worlds, key, 1, jnp.int32(0)), compiler_options=FAST
@@ -255,8 +255,13 @@ def test_actions_reach_the_world_as_asked():
     env = Matching()
     for kind, is_whole in (("one-hot", True), ("soft", False)):
         algo = maddpg.make(dataclasses.replace(SMALL, world_action=kind), env.spec, np.ones((1, 1), bool))
-        agents, worlds = algo.init(prng.key(0)), start(env, algo, prng.key(1), 64)
-        action, _, _ = algo.act(algo.policy(agents), worlds.carry, worlds.obs, prng.key(2), jnp.int32(0))
+
+        @jax.jit
+        def act(key, algo=algo):
+            worlds = start(env, algo, prng.key(1), 64)
+            return algo.act(algo.policy(algo.init(key)), worlds.carry, worlds.obs, prng.key(2), jnp.int32(0))[0]
+
+        action = act(prng.key(0))
         np.testing.assert_allclose(action.sum(-1), 1.0, rtol=1e-5)
         assert np.isin(np.asarray(action), [0.0, 1.0]).all() == is_whole
         assert 0.2 < action[..., 0].mean() < 0.8
@@ -324,7 +329,7 @@ def test_senseless_priorities_are_refused(name, value):
 def test_a_mixed_team_of_bodies_is_normalised_without_touching_padding():
     spec = spec_of((4, 2), (Discrete((3, 2)), Box(2, 0.0, 1.0)))
     problem = maddpg.Problem(spec, heads_of(spec), np.eye(2, dtype=bool), None)
-    agents = maddpg.init(dataclasses.replace(SMALL, norm="batch"), problem, prng.key(0))
+    agents = jax.jit(lambda key: maddpg.init(dataclasses.replace(SMALL, norm="batch"), problem, key))(prng.key(0))
     obs = jax.random.normal(prng.key(1), (5, 2, 4)) * spec.obs_mask[None]
     outputs = np.asarray(offpolicy.acting_outputs(problem, agents.actor, obs))
     np.testing.assert_array_equal(outputs[:, 1, 2:], 0.0)

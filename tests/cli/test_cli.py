@@ -181,6 +181,7 @@ def test_a_newer_format_and_a_strange_config_are_refused(call: Any, tmp_path: Pa
         folder = tmp_path / "other"
         shutil.copytree(trained_run().path, folder)
         settings = json.loads((folder / "config.json").read_text())
+        del settings["sha256"]  # as somebody who edits the file on purpose
         (folder / "config.json").write_text(json.dumps(settings | change))
         result = call("resume other")
         assert result.code == 2

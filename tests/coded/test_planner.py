@@ -122,7 +122,7 @@ def test_the_command_prints_a_table_draws_a_figure_and_recommends_a_scheme(monke
     ("words", "message"),
     [
         (("--agents", "0"), "--agents must be at least 1"),
-        (("--unit", "-1"), "--unit must be at least 0"),
+        (("--unit", "-1"), "--unit must be from 0 to 1e9, not -1"),
         (("--delays", "k=1", "--recording", "x"), "exclude each other"),
         (("--delays", "k=30"), "30 stragglers among 15 learners"),
         (("--out", "plan.doc", "--agents", "2"), "must end in"),

@@ -20,7 +20,7 @@ from counterpoint.core.types import Step
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.mpe.scenario import NUM_MOVES, Scenario, State
 
-PARTICLE = [name for name, world in WORLDS.items() if issubclass(world, Scenario)]
+PARTICLE = [name for name, world in WORLDS.items() if issubclass(world, Scenario) and "openai" in world.flavours]
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = {str(path.relative_to(GOLDEN).with_suffix("")): path for path in sorted(GOLDEN.glob("*/simple*.npz"))}
 ARGUMENTS = {"simple_spread_N5": {"N": 5}, "simple_spread_lr0": {"local_ratio": 0.0}}

@@ -23,12 +23,13 @@ STEPS = 6
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 """Compile options: nearly all the time here is compilation, and these make it a third."""
 
-DEFAULTS = [name for name, world in WORLDS.items() if issubclass(world, Scenario)]
+DEFAULTS = [name for name, world in WORLDS.items() if issubclass(world, Scenario) and "openai" in world.flavours]
 CONFIGS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in DEFAULTS),
     ("simple_spread", {"N": 1}),
     ("simple_spread", {"N": 2, "local_ratio": 0.0}),
     ("simple_spread", {"N": 6, "local_ratio": 1.0}),
+    ("simple_spread", {"N": 12, "num_agent_neighbors": 4, "num_landmark_neighbors": 4}),
     ("simple_reference", {"local_ratio": 0.2}),
     ("simple_adversary", {"N": 4}),
     ("simple_tag", {"num_good": 2, "num_adversaries": 4, "num_obstacles": 3}),

@@ -153,12 +153,12 @@ def test_no_index_is_out_of_range(name):
         assert "out-of-bounds" in error.get()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "simple_line"])  # its landmarks depend on each other
 def test_reset_draws_what_it_should(name):
     world, count = make(name), 2000
     keys = jax.random.split(prng.key(8), count)
     state, obs = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.reset), compiler_options=QUICK)(keys))
-    box = {"simple_tag": 0.9, "simple_world_comm": 0.9}.get(name, 1.0)
+    box = {"simple_formation": 0.5, "simple_tag": 0.9, "simple_world_comm": 0.9}.get(name, 1.0)
     places = np.concatenate([state.position, state.landmarks / box], axis=1).reshape(count, -1)
     assert np.max(np.abs(places)) <= 1
     assert np.all(places.min(axis=0) < -0.99)

@@ -191,7 +191,7 @@ def test_scripted_rally_lasts_to_the_time_limit():
 def test_both_sides_are_alike():
     """Mirroring the court and swapping the rackets swaps what they see."""
     env = Tennis()
-    state, obs = env.reset(prng.key(5))
+    state, obs = jax.jit(env.reset)(prng.key(5))
     court = state.game.court
     swapped = Court(*(leaf[::-1] for leaf in court[:4]), -court.ball_x, court.ball_y, -court.ball_vx, court.ball_vy)
 
@@ -370,7 +370,7 @@ def test_rackets_rest_jump_and_stop():
 
 def test_time_limit_is_truncation_and_a_fault_is_not():
     env = Tennis(max_steps=3)
-    state, _ = env.reset(prng.key(0))
+    state, _ = jax.jit(env.reset)(prng.key(0))
     flags = []
     for _ in range(3):
         state, step = stepper(env)(state, jnp.zeros((2, 2)))
@@ -393,11 +393,11 @@ def test_ball_velocity_on_request():
 def test_jit_and_vmap_change_nothing():
     env = Tennis()
     keys = jax.random.split(prng.key(2), 3)
-    states, _ = jax.vmap(env.reset)(keys)
+    states, _ = jax.jit(jax.vmap(env.reset))(keys)
     actions = jax.random.uniform(jax.random.key(1), (3, 2, 2), minval=-1.0, maxval=1.0)
     batch = jax.jit(jax.vmap(env.step))(keys, states, actions)
     for e in range(3):
-        alone, _ = env.reset(keys[e])
+        alone, _ = env.reset(keys[e]) if e == 0 else jax.jit(env.reset)(keys[e])
         one = env.step(keys[e], alone, actions[e]) if e == 0 else stepper(env)(alone, actions[e])
         for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(batch), strict=True):
             np.testing.assert_allclose(a, b[e], atol=1e-5)
@@ -415,7 +415,9 @@ def test_spec_and_registry():
     assert env.spec.roles == ("racket", "racket")
     assert env.spec.action_spaces == (Box(2, -1.0, 1.0),) * 2
     assert env.spec.obs_sizes == (24, 24)
-    assert {metric.reduction for metric in env.metrics(env.reset(prng.key(0))[0]).values()} == {"last"}
+    assert {metric.reduction for metric in jax.jit(lambda key: env.metrics(env.reset(key)[0]))(prng.key(0)).values()} == {
+        "last"
+    }
 
 
 @pytest.mark.parametrize(("field", "value"), [("ball_velocity_obs", "yes"), ("max_steps", 0)])

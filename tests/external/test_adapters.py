@@ -181,7 +181,7 @@ def test_rewards_of_several_numbers_are_refused_in_the_step_that_gives_them() ->
         ({"env": "games:Bears"}, "--env games:Bears: games has no Bears; check the name after the colon."),
         ({"env": "games:NOT_AN_ENV"}, "--env games:NOT_AN_ENV is not a function or class that makes an environment."),
         ({"env": "__main__:Gone"}, "--env __main__:Gone was defined in an interactive session: define Gone here again"),
-        ({"env": "builtins:dict"}, "--env builtins:dict made a dict, which is not a PettingZoo or Gymnasium environment."),
+        ({"env": "builtins:dict"}, "--env builtins:dict is not called, because nothing says that it makes an environment"),
         ({"env": "games:Zoo", "scenario_args": ("size=3",)}, r"could not be made with \(size=3\): TypeError"),
         ({"env": "games:Endless"}, "the actions of walker in --env games:Endless need finite bounds"),
         ({"env": "games:Wordy"}, "are of an unsupported kind: use Discrete"),

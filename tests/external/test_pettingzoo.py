@@ -34,7 +34,7 @@ variants = pytest.mark.parametrize(("name", "arguments"), VARIANTS, ids=[" ".joi
 
 
 def mpe2_env(name, **arguments):
-    version = 4 if name == "simple_speaker_listener" else 3
+    version = {"simple_speaker_listener": 4, "simple_formation": 1, "simple_line": 1, "collect_treasure": 1}.get(name, 3)
     return importlib.import_module(f"mpe2.{name}_v{version}").parallel_env(**arguments)
 
 

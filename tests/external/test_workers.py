@@ -133,7 +133,7 @@ def test_an_environment_that_does_not_repeat_itself_is_noticed() -> None:
     ("kind", "seconds", "words"),
     [
         ("die", LONG, "died (signal 9)"),
-        ("hang", 20.0, "has not answered for 20 s"),  # the start of the process does not count
+        ("hang", 10.0, "has not answered for 10 s"),  # the start of the process does not count
         ("fail", LONG, "met an error in the environment (ValueError"),
     ],
 )

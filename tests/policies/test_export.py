@@ -53,10 +53,11 @@ TEAMS: dict[str, dict[str, Any]] = {
     "heads": {"scenario": "simple_world_comm", "world_action": "one-hot", "norm": "batch", "flavour": "openai"},
     "continuous": {"scenario": "tennis", "norm": "layer"},
     "pushed": {"scenario": "simple_speaker_listener", "actions": "continuous", "temperature": 0.3},
+    "by role": {"scenario": "simple_tag", "share": "role"},
     "twins": {"algorithm": "matd3", "scenario": "simple_speaker_listener"},
     "squashed": {"algorithm": "masac", "scenario": "simple_reference", "actions": "continuous", "norm": "layer"},
     "soft": {"algorithm": "masac", "scenario": "simple_world_comm"},
-    "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share_parameters": True},
+    "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share": "all"},
     "gaussian": {"algorithm": "mappo", "scenario": "tennis", "norm": "layer"},
 }
 

@@ -1,9 +1,11 @@
 """A team as a thing to ask."""
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -21,9 +23,15 @@ from tiny import trained_run
 def fresh(scenario: str, learning: maddpg.Config | None = None, **arguments: Any) -> Policy:
     """An untrained team."""
     env = counterpoint.make(scenario, **arguments)
+    return Policy(env, *untrained(env, learning or maddpg.Config(num_units=16)))
+
+
+@cache
+def untrained(env: Any, learning: maddpg.Config) -> tuple[Any, Any]:
+    """An algorithm and networks that have not learnt anything, which teams may share."""
     n = env.spec.num_agents
-    algo = maddpg.make(learning or maddpg.Config(), env.spec, np.ones((n, n), bool))
-    return Policy(env, algo, algo.policy(algo.init(prng.key(3))))
+    algo = maddpg.make(learning, env.spec, np.ones((n, n), bool))
+    return algo, jax.jit(lambda key: algo.policy(algo.init(key)))(prng.key(3))
 
 
 def seen(policy: Policy, seed: int = 0) -> dict[str, np.ndarray]:
@@ -94,7 +102,7 @@ def test_continuous_actions_are_in_the_worlds_range() -> None:
 
 
 def test_noise_is_forgotten_when_an_episode_begins() -> None:
-    team = fresh("simple_spread", maddpg.Config(noise="ou", noise_end=0.3), actions="continuous")
+    team = fresh("simple_spread", maddpg.Config(noise="ou", noise_end=0.3, num_units=16), actions="continuous")
     obs = seen(team)
     team.act(obs, greedy=False)
     assert np.abs(np.asarray(team._carry)).max() > 0

@@ -103,8 +103,8 @@ def test_listing_reads_only_the_end_of_the_metrics(tmp_path: Path, monkeypatch: 
     run.metrics_path.write_text(f"step,episode,seed,team/good\n{body}")
     assert run.metrics_path.stat().st_size > 40 * metrics.BLOCK
     seen: list[int] = []
-    real = metrics._complete_lines
-    monkeypatch.setattr(metrics, "_complete_lines", lambda data: seen.append(len(data)) or real(data))
+    real = metrics._lines
+    monkeypatch.setattr(metrics, "_lines", lambda data, offset: seen.append(len(data)) or real(data, offset))
     summary = runs.list_runs(tmp_path)[0]
     assert summary.returns == {"good": -59_998.0}
     assert summary.episodes == 19_999

@@ -50,7 +50,14 @@ def play(agents: list[AgentTrainer], steps: int, seed: int = 0) -> None:
 
 
 def stacked(agents: list[AgentTrainer]) -> maddpg.Agent:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(agent.agent for agent in agents))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(agent.agent for agent in agents))
+
+
+def with_row(leaf: np.ndarray, i: int, row: Any) -> np.ndarray:
+    """A copy with another row i."""
+    leaf = leaf.copy()
+    leaf[i] = row
+    return leaf
 
 
 LEARNERS = {
@@ -81,7 +88,7 @@ def test_the_same_batch_gives_the_same_bits(name: str) -> None:
             own, others = jax.tree.map(lambda leaf: leaf[i], state), old if config.order == "snapshot" else state  # noqa: B023
             mine, figures = one(own, others, maddpg.column(batch, jnp.asarray(i)), batch, jnp.asarray(i), key)
             assert losses[i] == Losses(**{field: float(figures[field]) for field in Losses._fields})
-            state = jax.tree.map(lambda leaf, row: leaf.at[i].set(row), state, mine)  # noqa: B023 — used at once
+            state = jax.tree.map(lambda leaf, row: with_row(leaf, i, row), state, mine)  # noqa: B023 — used at once
         jax.tree.map(np.testing.assert_array_equal, state, stacked(agents))
         if config.minibatch == "shared":
             whole, _ = everyone(whole, batches[0], key)

@@ -62,6 +62,7 @@ def assert_same_end(one: Run, other: Run) -> None:
         np.testing.assert_array_equal(value, ends[1].state[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [SMALL, ZOO], ids=["recurrent seeds", "external"])
 def test_a_stopped_run_ends_as_if_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
     calm = counterpoint.train(save_dir=str(tmp_path), exp_name="calm", **settings)
@@ -72,6 +73,7 @@ def test_a_stopped_run_ends_as_if_left_alone(settings: dict[str, Any], tmp_path:
     assert {"kl/" + name for name in counterpoint.load(calm).env.spec.agents} <= set(calm.rows()[-1])
 
 
+@pytest.mark.slow
 def test_an_external_probe_is_learnt(tmp_path: Path) -> None:
     """The probe pays 4 per episode for choices that follow what each agent sees; chance earns 2."""
     settings: dict[str, Any] = {

@@ -20,7 +20,10 @@ CAPACITY, PER_ADD, BATCH, EXPONENT, BETA = 12, 4, 6, 0.7, 0.5
 
 @functools.cache
 def memory(batch_size=BATCH, exponent=EXPONENT, num_batches=1):
-    made = prioritised(example(SPEC), CAPACITY, batch_size, PER_ADD, num_batches, exponent, BETA)
+    return compiled(prioritised(example(SPEC), CAPACITY, batch_size, PER_ADD, num_batches, exponent, BETA))
+
+
+def compiled(made):
     return made._replace(add=jax.jit(made.add), sample=jax.jit(made.sample), feedback=jax.jit(made.feedback))
 
 
@@ -153,7 +156,7 @@ def test_a_million_equal_leaves_are_told_apart():
 
 def test_a_ring_that_may_grow_draws_as_the_larger_one_does():
     """A run made longer goes on with a longer ring: same priorities, same draws."""
-    small, large = (prioritised(example(SPEC), capacity, BATCH, PER_ADD, room=40) for capacity in (CAPACITY, 40))
+    small, large = (compiled(prioritised(example(SPEC), capacity, BATCH, PER_ADD, room=40)) for capacity in (CAPACITY, 40))
     states = [with_priorities(made, LOPSIDED) for made in (small, large)]
     np.testing.assert_array_equal(states[0].tree, states[1].tree)
     one, other = (made.sample(state, prng.key(1)) for made, state in zip((small, large), states, strict=True))

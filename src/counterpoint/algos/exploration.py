@@ -128,7 +128,7 @@ def make(
     """Returns the algorithm that starts by `init` and learns by `update_agent`; critics see what `sees` [N, N] allows."""
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
-    distributable = config.order == "snapshot" and not config.infer_policies
+    distributable = offpolicy.learn_apart(config) and not config.infer_policies
     if config.infer_policies:
         init, update_agent = inference.wrapped(init, update_agent)
         metrics = (*metrics, *inference.METRICS)
@@ -149,4 +149,5 @@ def make(
 def actors(config: Settings, spec: Spec, policy: Acting) -> Actors | None:
     """Returns the policy as plain networks, or None if the network is the user's own."""
     names = ("world_action", "temperature", "noise", "noise_start", "noise_end", "noise_steps")
-    return None if config.model else Actors(policy.actor, {name: getattr(config, name) for name in names})
+    layers = offpolicy.plain_actors(config, spec, policy.actor)
+    return None if layers is None else Actors(layers, {name: getattr(config, name) for name in names})

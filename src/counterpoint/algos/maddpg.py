@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from counterpoint.algos import exploration, offpolicy
+from counterpoint.algos import attention, exploration, offpolicy
 from counterpoint.algos.base import TD_ERRORS, Entry
 from counterpoint.algos.offpolicy import (
     Acting,
@@ -57,7 +57,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Config(exploration.Settings):
+class Config(attention.Settings):
     """Hyperparameters; the defaults are those of the authors' code, except for `minibatch`, `order` and `init`."""
 
 
@@ -144,7 +144,7 @@ def train_actor(
 
 METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
-update = partial(offpolicy.update, update_agent)
+update = partial(attention.update, update_agent)
 """(config, problem, agents, batch, key) → (agents, metrics): all agents after one update."""
 
 
@@ -154,7 +154,7 @@ def init_agent(
     """Returns one fresh agent; the arrays are 1 where entries are real (and, for the critic, visible)."""
     key_actor, key_critic = jax.random.split(key)
     actor = offpolicy.init_net(config, problem, key_actor, obs, act)
-    critic = offpolicy.init_net(config, problem, key_critic, seen, jnp.ones(1))
+    critic = attention.init_critic(config, problem, key_critic, seen)
     targets = jax.tree.map(jnp.copy, (actor, critic))
     opts = (offpolicy.adam(config, config.lr).init(net) for net in (actor, critic))
     return Agent(actor, critic, *targets, *opts, rewards=offpolicy.fresh_moments(config))
@@ -163,7 +163,7 @@ def init_agent(
 init = partial(offpolicy.init_agents, init_agent)
 """(config, problem, key) → fresh agents; targets start as copies of their networks."""
 
-make = partial(exploration.make, init, update_agent, METRICS)
+make = partial(attention.make, init, update_agent, METRICS)
 """(config, spec, sees, axis) → the algorithm for a spec; critics see what `sees` [N, N] allows."""
 
 MADDPG = Entry(

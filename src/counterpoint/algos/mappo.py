@@ -24,13 +24,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import onpolicy
+from counterpoint.algos import onpolicy, sharing
 from counterpoint.algos.base import Actors, Algorithm, Carry, Entry, Metrics, Rollout
 from counterpoint.algos.offpolicy import one_by_one
-from counterpoint.algos.onpolicy import Network, Problem, agent_means, as_rows, columns, next_columns, run_columns
+from counterpoint.algos.onpolicy import Network, Problem, agent_means, as_rows, columns, next_columns, run_columns, sharing_of
+from counterpoint.algos.sharing import Share, Sharing
 from counterpoint.core.actions import Heads, gumbel, heads_of, masked, sampled
 from counterpoint.core.checks import above, at_least, fraction
-from counterpoint.core.errors import UsageError
 from counterpoint.core.ops import Moments, clip_by_norm, masked_mean
 from counterpoint.core.spaces import Box, Spec
 from counterpoint.core.types import Key, Transition
@@ -73,8 +73,8 @@ class Config(onpolicy.Settings):
     """Gain of the orthogonal initial weights of the actors' last layers."""
     std_start: float = 0.5
     """Initial standard deviation of continuous actions, whose range is −1 to 1; it is learnt from there."""
-    share_parameters: bool = False
-    """Train one actor and one critic for all agents; they also read the agent's index."""
+    share: Share = "none"
+    """Give every agent an actor and a critic of its own, or let the agents of a role, or all agents, share them."""
     recurrent: bool = False
     """Make the last hidden layer of actors and critics a gated recurrent unit, which remembers the episode."""
     normalise_advantages: bool = True
@@ -92,8 +92,6 @@ class Config(onpolicy.Settings):
         at_least(self, 0, "lr_steps", "clip_value", "huber", "policy_gain")
         above(self, 0, "clip_ratio", "std_start")
         fraction(self, "gae_lambda", "value_decay")
-        if self.share_parameters and self.norm != "none":
-            raise UsageError(f"--norm {self.norm} needs networks of each agent's own: leave out --share-parameters.")
 
     def rate(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """Returns what the step sizes are multiplied by at an environment step."""
@@ -113,7 +111,7 @@ class Actor(NamedTuple):
 
 
 class Nets(NamedTuple):
-    """What learns; leaves are [N, …], or [1, …] where all agents share one network."""
+    """What learns; leaves are [N, …], or [M, …] where agents share M sets."""
 
     actor: Actor
     critic: Network
@@ -126,7 +124,7 @@ class Agents(NamedTuple):
     actor_opt: optax.OptState
     critic_opt: optax.OptState
     returns: Moments
-    """[N], or [1] if shared: what the value normaliser has seen. `count` is the weight that decay leaves to it."""
+    """[N], or [M] if shared: what the value normaliser has seen. `count` is the weight that decay leaves to it."""
     rewards: Moments | None
     """[N]: moments of the rewards so far, if they are standardised."""
     step: Int[Array, ""]
@@ -155,12 +153,14 @@ def is_joint(problem: Problem) -> bool:
     return problem.sees is not None and not np.array_equal(problem.sees, np.eye(len(problem.sees), dtype=bool))
 
 
-def visible(problem: Problem) -> np.ndarray:
+def visible(problem: Problem, sharers: Sharing | None) -> np.ndarray:
     """Returns [N, I]: 1 where an entry of a critic's input is real and the critic sees it."""
     spec, sees = problem.spec, problem.sees
     if sees is None or not is_joint(problem):
         return spec.obs_mask.astype(np.float32)
-    return (sees[:, :, None] & spec.obs_mask[None]).reshape(spec.num_agents, -1).astype(np.float32)
+    seen = sees[:, :, None] & spec.obs_mask[None]
+    seen = seen if sharers is None else sharing.listed_own_first(seen)
+    return seen.reshape(spec.num_agents, -1).astype(np.float32)
 
 
 class View(NamedTuple):
@@ -177,7 +177,9 @@ class View(NamedTuple):
     heads: Heads
     """The agent's row of the tables."""
     index: Float[Array, " N"] | None
-    """The agent's index as a one-hot vector, if all agents share networks."""
+    """The agent's index as a one-hot vector, if networks read it."""
+    order: Int[Array, " N"] | None
+    """The agents in the order in which a shared joint critic lists them: itself first. None if critics are not shared."""
     visible: Float[Array, " I"] | None
     """1 where the critic sees an input; None if it sees all."""
 
@@ -200,6 +202,7 @@ def view_of(
         inputs = jnp.moveaxis(inputs, 0, -3)
         inputs = inputs.reshape(*inputs.shape[:-3], -1, inputs.shape[-1])
     sees_all = not joint or (problem.sees is not None and problem.sees.all())
+    sharers = sharing_of(config, problem.spec)
     return View(
         obs=own,
         inputs=inputs,
@@ -208,13 +211,14 @@ def view_of(
         done=done.T if config.recurrent else None,
         start=jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), start),
         heads=problem.heads,
-        index=jnp.eye(n) if config.share_parameters else None,
-        visible=None if sees_all else jnp.asarray(visible(problem)),
+        index=jnp.eye(n) if sharers is not None and sharers.ids else None,
+        order=jnp.asarray(sharing.own_first(n)) if sharers is not None and joint else None,
+        visible=None if sees_all else jnp.asarray(visible(problem, sharers)),
     )
 
 
 def with_index(index: Float[Array, " N"] | None, x: Float[Array, "*t I B"]) -> Float[Array, "*t J B"]:
-    """Returns the inputs of a network, followed by the agent's index if agents share it."""
+    """Returns the inputs of a network, followed by the agent's index if it reads that."""
     if index is None:
         return x
     return jnp.concatenate([x, jnp.broadcast_to(index[:, None], (*x.shape[:-2], index.size, x.shape[-1]))], axis=-2)
@@ -227,13 +231,22 @@ def log_policy(actor: Actor, view: View) -> tuple[Float[Array, "*t B"], Float[Ar
     return onpolicy.log_policy(view.heads, raw, within_bounds(actor.log_std), view.action, view.legal)
 
 
-def within_bounds(log_std: Float[Array, "*n A"] | None) -> Float[Array, "*n A"] | None:
-    """Returns the logarithms of the widths of continuous actions; None if there are none."""
+def within_bounds(log_std: Any) -> Any:
+    """Returns the logarithms of the widths of continuous actions [*n, A], of JAX or NumPy; None if there are none."""
     return None if log_std is None else jnp.clip(log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
+
+
+def widths(config: Config, spec: Spec, actor: Actor) -> Float[Array, "N A"] | None:
+    """Returns `within_bounds` of every agent."""
+    sharers, log_std = sharing_of(config, spec), within_bounds(actor.log_std)
+    return log_std if sharers is None or log_std is None else sharing.expanded(sharers, log_std)
 
 
 def critic_inputs(view: View, inputs: Float[Array, "*t I B"]) -> Float[Array, "*t J B"]:
     """Returns what one agent's critic reads."""
+    if view.order is not None:
+        agents = inputs.reshape(*inputs.shape[:-2], view.order.size, -1, inputs.shape[-1])
+        inputs = jnp.take(agents, view.order, axis=-3).reshape(inputs.shape)
     if view.visible is not None:
         inputs = inputs * jnp.broadcast_to(view.visible[:, None], inputs.shape)
     return with_index(view.index, inputs)
@@ -317,13 +330,19 @@ def scale_of(moments: Moments) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
     return jnp.where(fresh, 0.0, moments.mean), jnp.where(fresh, 1.0, jnp.sqrt(jnp.maximum(moments.variance, 1e-4)))
 
 
-def see_returns(config: Config, moments: Moments, target: Float[Array, "T E N"], alive: Bool[Array, "T E N"]) -> Moments:
+def see_returns(
+    config: Config,
+    moments: Moments,
+    target: Float[Array, "T E N"],
+    alive: Bool[Array, "T E N"],
+    sharers: Sharing | None = None,
+) -> Moments:
     """Returns the moments after another rollout: every earlier rollout weighs `value_decay` times what it weighed."""
-    if config.share_parameters:
-        target, alive = target.reshape(-1, 1, 1), alive.reshape(-1, 1, 1)
-    some = jnp.any(alive, axis=(0, 1)).astype(jnp.float32)
-    mean = agent_means(target, alive)
-    variance = agent_means((target - jnp.broadcast_to(mean, target.shape)) ** 2, alive)
+    if sharers is None:
+        some, mean, variance = moments_of(target, alive)
+    else:
+        pooled = [moments_of(*(x[..., own].reshape(-1, 1, 1) for x in (target, alive))) for own in sharers.members]
+        some, mean, variance = (jnp.concatenate(parts) for parts in zip(*pooled, strict=True))
     count = config.value_decay * moments.count
     share, gap = some / jnp.maximum(count + some, 1e-6), mean - moments.mean
     return Moments(
@@ -331,6 +350,13 @@ def see_returns(config: Config, moments: Moments, target: Float[Array, "T E N"],
         mean=moments.mean + share * gap,
         variance=(1 - share) * moments.variance + share * variance + share * (1 - share) * gap**2,
     )
+
+
+def moments_of(target: Float[Array, "T E N"], alive: Bool[Array, "T E N"]) -> tuple[Array, Array, Array]:
+    """Returns whether anybody lived, and mean and variance over the living, of each agent."""
+    mean = agent_means(target, alive)
+    variance = agent_means((target - jnp.broadcast_to(mean, target.shape)) ** 2, alive)
+    return jnp.any(alive, axis=(0, 1)).astype(jnp.float32), mean, variance
 
 
 def rescaled(critic: Network, before: Moments, after: Moments) -> Network:
@@ -374,12 +400,10 @@ class Targets(NamedTuple):
     returns: Moments
 
 
-def per_agent(config: Config, function: Any, nets: Any, view: View, *rest: Any) -> Any:
+def per_agent(sharers: Sharing | None, function: Any, nets: Any, view: View, *rest: Any) -> Any:
     """Returns the function of all agents: (network or networks of the agent, its view, its part of the rest)."""
-    own = None if config.share_parameters else 0
-    return jax.vmap(one_by_one(function), in_axes=(own, axes(view), *(0 for _ in rest)))(
-        onpolicy.shared(nets) if config.share_parameters else nets, view, *rest
-    )
+    nets, own = sharing.by_agent(sharers, nets)
+    return jax.vmap(one_by_one(function), in_axes=(own, axes(view), *(0 for _ in rest)))(nets, view, *rest)
 
 
 def seen_now(config: Config, batch: Transition) -> Float[Array, "T E N O"]:
@@ -408,10 +432,8 @@ def judge(config: Config, problem: Problem, nets: Nets, batch: Transition) -> Ju
         following = next_columns(nets.critic, critic_inputs(view, next_inputs), after)[..., 0, :]
         return log_pi, value, following
 
-    own = None if config.share_parameters else 0
-    judged = jax.vmap(one_by_one(one), in_axes=(own, axes(view), axes(later).inputs))(
-        onpolicy.shared(nets) if config.share_parameters else nets, view, later.inputs
-    )
+    every, own = sharing.by_agent(sharing_of(config, problem.spec), nets)
+    judged = jax.vmap(one_by_one(one), in_axes=(own, axes(view), axes(later).inputs))(every, view, later.inputs)
     shape = batch.alive.shape
     return Judged(*(jnp.moveaxis(part, 0, -1).reshape(shape) for part in judged))
 
@@ -431,7 +453,7 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
     legal = None if batch.legal is None else row(batch.legal)
     whole = (row(batch.obs), row(seen_now(config, batch)), row(batch.action), legal, row(batch.done), start, sample)
     rate, entropy_cost = config.rate(agents.step), config.entropy_cost(agents.step)
-    n = problem.spec.num_agents
+    n, sharers = problem.spec.num_agents, sharing_of(config, problem.spec)
 
     def step(state: tuple[Nets, Any, Any], rows: Array) -> tuple[tuple[Nets, Any, Any], tuple[Array, ...]]:
         nets, actor_opt, critic_opt = state
@@ -439,9 +461,9 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
         mine = jax.tree.map(partial(columns, config.recurrent), part)
         gradient = jax.grad(partial(loss, config), has_aux=True)
         costs = jnp.broadcast_to(entropy_cost, (n,))
-        grads, metrics = per_agent(config, gradient, nets, view_of(config, problem, *seen), mine, costs)
-        if config.share_parameters:
-            grads = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0, keepdims=True), grads)
+        grads, metrics = per_agent(sharers, gradient, nets, view_of(config, problem, *seen), mine, costs)
+        if sharers is not None:
+            grads = sharing.averaged(sharers, grads)
         actor, actor_opt = descend(config, rate * config.lr, nets.actor, grads.actor, actor_opt)
         critic, critic_opt = descend(config, rate * config.critic_lr, nets.critic, grads.critic, critic_opt)
         return (Nets(actor, critic), actor_opt, critic_opt), metrics
@@ -455,7 +477,7 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
     (nets, actor_opt, critic_opt), metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
     moved = Agents(nets, actor_opt, critic_opt, returns, rewards, agents.step + batch.done.size)
     means = [jnp.mean(part, axis=(0, 1)) for part in metrics]
-    mean, std = over(target, scale_of(returns))
+    mean, std = over(target, scale_of(returns), sharers)
     means += [agent_means(part * std + mean, batch.alive) for part in (value, target)]
     return moved, dict(zip(METRICS, means, strict=True))
 
@@ -464,23 +486,25 @@ def targets(
     config: Config, problem: Problem, agents: Agents, batch: Transition, reward: Float[Array, "T E N"], judged: Judged
 ) -> Targets:
     """Returns advantages and returns of a rollout, and the networks and their normaliser after it has seen the returns."""
-    mean, std = over(reward, scale_of(agents.returns))
+    sharers = sharing_of(config, problem.spec)
+    mean, std = over(reward, scale_of(agents.returns), sharers)
     kind = onpolicy.Returns(config.gamma, config.gae_lambda)
     value = judged.value * std + mean
     target = onpolicy.own_returns(kind, problem, batch, reward, judged.next_value * std + mean)
     advantage, returns, nets, old = target - value, agents.returns, agents.nets, judged.value
     if config.value_norm != "none":
-        returns = see_returns(config, agents.returns, target, batch.alive)
-        mean, std = over(reward, scale_of(returns))
+        returns = see_returns(config, agents.returns, target, batch.alive, sharers)
+        mean, std = over(reward, scale_of(returns), sharers)
     if config.value_norm == "popart":
         nets = nets._replace(critic=rescaled(nets.critic, agents.returns, returns))
-        (fresh,) = over(reward, (agents.returns.count == 0,))
+        (fresh,) = over(reward, (agents.returns.count == 0,), sharers)
         old = jnp.where(fresh, old, (value - mean) / std)
     return Targets(advantage, old, (target - mean) / std, nets, returns)
 
 
-def over(like: Float[Array, "T E N"], numbers: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Returns numbers [N], or [1] if agents share them, for every step of a rollout."""
+def over(like: Float[Array, "T E N"], numbers: tuple[Array, ...], sharers: Sharing | None) -> tuple[Array, ...]:
+    """Returns numbers [N], or [M] if agents share them, for every step of a rollout."""
+    numbers = numbers if sharers is None else sharing.expanded(sharers, numbers)
     return tuple(jnp.broadcast_to(number, like.shape) for number in numbers)
 
 
@@ -508,12 +532,12 @@ def adam() -> Any:
 def init(config: Config, problem: Problem, key: Key) -> Agents:
     """Returns fresh agents: orthogonal weights, policies close to uniform or centred."""
     spec = problem.spec
-    inputs = (spec.obs_mask, visible(problem))
+    sharers = sharing_of(config, spec)
+    inputs = (spec.obs_mask, visible(problem, sharers))
     obs_mask, seen_mask, act_mask = (np.asarray(mask, np.float32) for mask in (*inputs, spec.act_mask))
-    if config.share_parameters:
-        index = np.ones(spec.num_agents, np.float32)
-        obs_mask, seen_mask = (np.concatenate([mask.max(axis=0), index])[None] for mask in (obs_mask, seen_mask))
-        act_mask = act_mask.max(axis=0)[None]
+    if sharers is not None:
+        obs_mask, seen_mask = (sharing.union(sharers, mask) for mask in (obs_mask, seen_mask))
+        act_mask = sharing.union(sharers._replace(ids=False), act_mask)
 
     def one(keys: Key, obs: Array, seen: Array, outputs: Array) -> tuple[Network, Network]:
         actor = onpolicy.init_network(config, keys[0], obs, outputs, config.norm)
@@ -554,8 +578,11 @@ def outputs(
     if follow and acting.critic is not None:
         seen = obs
         if is_joint(problem):
-            everything = jnp.broadcast_to(obs.reshape(obs.shape[0], 1, -1), (*obs.shape[:2], obs.shape[1] * obs.shape[2]))
-            seen = everything * jnp.broadcast_to(jnp.asarray(visible(problem)), everything.shape)
+            sharers, shape = sharing_of(config, spec), (*obs.shape[:2], obs.shape[1] * obs.shape[2])
+            everything = jnp.broadcast_to(obs.reshape(obs.shape[0], 1, -1), shape)
+            if sharers is not None:
+                everything = obs[:, sharing.own_first(spec.num_agents)].reshape(shape)
+            seen = everything * jnp.broadcast_to(jnp.asarray(visible(problem, sharers)), shape)
         carry = carry._replace(critic=onpolicy.policy(config, spec, acting.critic, carry.critic, seen)[1])
     return raw, carry
 
@@ -575,7 +602,7 @@ def act(
     heads = problem.heads
     key_choice, key_box = jax.random.split(key)
     action = sampled(heads, masked(heads, raw, legal), gumbel(key_choice, raw.shape))
-    log_std = within_bounds(acting.actor.log_std)
+    log_std = widths(config, problem.spec, acting.actor)
     if log_std is not None:
         shaken = jnp.clip(
             action + jnp.broadcast_to(jnp.exp(log_std), raw.shape) * jax.random.normal(key_box, raw.shape), -1.0, 1.0
@@ -600,6 +627,9 @@ def greedy(
 def make(config: Config, spec: Spec, sees: np.ndarray | None = None, axis: str | None = None) -> Algorithm:
     """Returns the algorithm for a spec; `sees` [N, N] says which agents each critic sees, all if it is None."""
     sees = np.ones((spec.num_agents,) * 2, bool) if sees is None else sees
+    sharers = sharing_of(config, spec)
+    if sharers is not None:
+        sharing.require_like_critics(sharers, sees)
     problem = Problem(spec=spec, heads=heads_of(spec), side=onpolicy.side_of(config, spec), sees=sees)
     return Algorithm(
         init=partial(init, config, problem),
@@ -617,7 +647,7 @@ def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:
     body = onpolicy.plain_actors(config, spec, acting.actor.network)
     if body is None:
         return None
-    log_std = within_bounds(acting.actor.log_std)
+    log_std = widths(config, spec, acting.actor)
     std = None if log_std is None else jnp.broadcast_to(jnp.exp(log_std), spec.act_mask.shape)
     return Actors(body, {"world_action": "one-hot"}, std)
 

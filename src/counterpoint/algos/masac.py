@@ -208,7 +208,7 @@ def decide_all(
     noise: Noise,
 ) -> Decision:
     """Returns the decisions of all agents [N, …] at their observations."""
-    raw = jax.vmap(offpolicy.one_by_one(lambda net, seen: offpolicy.outputs(problem, net, seen)))(actor, obs)
+    raw = offpolicy.all_outputs(problem, actor, obs)
     return jax.vmap(decide)(problem.heads, choices_of(problem.spec), raw, legal, noise)
 
 
@@ -251,7 +251,7 @@ def values(
     critic: Params | Any,
     inputs: Float[Array, "I B"],
     learning: bool = False,
-    first: Int[Array, ""] | None = None,
+    first: Int[Array, ""] | int = 0,
     change: Float[Array, "A B"] | None = None,
 ) -> Float[Array, "C B"]:
     """Returns Q of each of the agent's choices; `change` is added to the part of the input that begins at `first`."""
@@ -296,7 +296,7 @@ def actor_loss(
     critics, log_alpha = jax.lax.stop_gradient((nets.critics, nets.log_alpha))
     raw = offpolicy.outputs(problem, nets.actor, view.obs, learning=True)
     decision = decide(view.heads, known.choices, raw, view.legal, known.noise)
-    inputs, first, change = view.inputs if known.others is None else known.others, None, None
+    inputs, first, change = view.inputs if known.others is None else known.others, 0, None
     if has_continuous(problem):
         continuous = jnp.broadcast_to((view.heads.mask & ~view.heads.discrete)[:, None], view.action.shape)
         first, change = view.first, jnp.where(continuous, decision.action - view.action, 0.0)
@@ -402,7 +402,7 @@ def learn(
     second, second_opt = step(critic_lr, nets.critics[1], grads.critics[1], own.critic_opts[1])
     log_alpha, alpha_opt = step(alpha_lr, nets.log_alpha, grads.log_alpha, own.alpha_opt)
     opts = {"actor_opt": actor_opt, "critic_opts": (first_opt, second_opt), "alpha_opt": alpha_opt}
-    return Nets(actor, (first, second), log_alpha), opts, metrics, errors
+    return Nets(actor, (first, second), log_alpha), opts, metrics, errors  # pyright: ignore[reportArgumentType]
 
 
 def init_agent(
@@ -481,7 +481,8 @@ def policy_outputs(
 def actors(config: Config, spec: Spec, policy: Acting) -> Actors | None:
     """Returns the policy as plain networks, or None if the network is the user's own."""
     noise = "squashed" if any(isinstance(space, Box) for space in spec.action_spaces) else "gaussian"
-    return None if config.model else Actors(policy.actor, {"world_action": "one-hot", "noise": noise})
+    layers = offpolicy.plain_actors(config, spec, policy.actor)
+    return None if layers is None else Actors(layers, {"world_action": "one-hot", "noise": noise})
 
 
 # --- All agents.
@@ -520,7 +521,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
         update=partial(update, config, problem),
         policy=lambda agents: Acting(agents.actor),
         metrics=METRICS,
-        update_one=partial(offpolicy.update_one, update_agent, config, problem) if config.order == "snapshot" else None,
+        update_one=partial(offpolicy.update_one, update_agent, config, problem) if offpolicy.learn_apart(config) else None,
         gather=partial(offpolicy.gather, config, problem),
     )
 

@@ -21,7 +21,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from counterpoint.algos import sharing
 from counterpoint.algos.base import TD_ERRORS, Metrics, Replay
+from counterpoint.algos.sharing import Share, Sharing
 from counterpoint.core.actions import Heads, masked
 from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.errors import UsageError
@@ -44,7 +46,7 @@ from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
 Agents = Any
-"""A NamedTuple of an algorithm's own; stacked over agents, every leaf is [N, …]."""
+"""A NamedTuple of an algorithm's own; stacked over agents, every leaf is [N, …], or [M, …] for M shared sets."""
 Relax = Callable[[Heads, Array, Array], Array]
 """(heads, outputs[A,B], noise[A,B]) → differentiable actions [A,B] of one agent."""
 
@@ -91,6 +93,8 @@ class Settings:
     """Exponent of the TD error in the sampling probability, if prioritised (0: uniform)."""
     priority_beta: float = 0.4
     """How much importance weights correct for prioritised sampling (1: fully)."""
+    share: Share = "none"
+    """Give every agent parameters of its own, or let the agents of a role, or all agents, share them."""
     n_step: int = 1
     """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode ends."""
     model: str = ""
@@ -103,6 +107,10 @@ class Settings:
         fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
         if self.model and self.norm != "none":
             raise UsageError(f"--norm {self.norm} belongs to the built-in networks: leave it out beside --model {self.model}.")
+        if self.share != "none" and self.order == "sequential":
+            raise UsageError(f"--share {self.share} updates its agents together: leave out --order sequential.")
+        if self.share != "none" and self.norm == "batch":
+            raise UsageError(f"--norm batch keeps averages of each agent: choose --norm layer beside --share {self.share}.")
         if self.n_step > 1 and self.standardise_rewards:
             raise UsageError(
                 f"--n-step {self.n_step} sums rewards before they are replayed, and --standardise-rewards shifts each of them:"
@@ -135,6 +143,8 @@ class Problem(NamedTuple):
     model: Model | None = None
     """The user's own network; None means the built-in perceptron."""
     critic_activation: Activation = "relu"
+    sharing: Sharing | None = None
+    """Which agents share parameters; None means that nobody does."""
     unread: np.ndarray | None = None
     """[N, A]: entries of its own action that critic i does not read, because it values each choice; None if it reads all."""
 
@@ -208,15 +218,16 @@ def view_of(problem: Problem, mine: Transition, batch: Transition, i: Int[Array,
     """Returns agent i's view of a minibatch in columns, of which `mine` is its own part."""
     spec = problem.spec
     alive = mine.alive.astype(mine.reward.dtype)
+    own_actions = i * spec.act_size if problem.sharing is None else 0 * i  # a shared critic lists the agent itself first
     return View(
         inputs=seen_by(problem, joint(batch.obs, batch.action), i),
-        obs=mine.obs,
+        obs=sharing.with_index(problem.sharing, mine.obs, i),
         action=mine.action,
         legal=mine.legal,
         alive=alive,
         weight=alive if mine.weight is None else alive * mine.weight / max_over(problem.axis, mine.weight),
         heads=jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads),
-        first=spec.num_agents * spec.obs_size + i * spec.act_size,
+        first=spec.num_agents * spec.obs_size + own_actions,
     )
 
 
@@ -234,7 +245,8 @@ def load_model(address: str) -> Model:
 
 def with_networks(config: Settings, problem: Problem) -> Problem:
     """Returns the problem with the networks that the settings ask for."""
-    problem = problem._replace(critic_activation=config.critic_activation)
+    shared = sharing.sharing_of(config.share, problem.spec)
+    problem = problem._replace(critic_activation=config.critic_activation, sharing=shared)
     return problem._replace(model=load_model(config.model)) if config.model and problem.model is None else problem
 
 
@@ -256,7 +268,18 @@ def outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "O B"], lea
 
 def acting_outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "E N O"]) -> Float[Array, "E N A"]:
     """Returns the raw outputs of every actor for its own observation."""
-    return jax.vmap(mlp if problem.model is None else problem.model.apply, in_axes=(0, 1), out_axes=1)(actor, obs)
+    apply, shared = mlp if problem.model is None else problem.model.apply, problem.sharing
+    if shared is not None:
+        obs = sharing.with_indices(shared, obs)
+        if shared.num_sets == 1:
+            return apply(jax.tree.map(lambda leaf: leaf[0], actor), obs)
+        actor = sharing.expanded(shared, actor)
+    return jax.vmap(apply, in_axes=(0, 1), out_axes=1)(actor, obs)
+
+
+def plain_actors(config: Settings, spec: Spec, actor: Params | Any) -> Params | None:
+    """Returns one perceptron per agent that acts like the actors, or None if there is none."""
+    return None if config.model else sharing.plain(sharing.sharing_of(config.share, spec), actor)
 
 
 def q(problem: Problem, critic: Params | Any, inputs: Float[Array, "I B"], learning: bool = False) -> Float[Array, " B"]:
@@ -279,11 +302,18 @@ def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action
     return mlp_from_first(critic, product, True, COLUMNS, problem.critic_activation)[0]
 
 
+def all_outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "N O B"]) -> Float[Array, "N A B"]:
+    """Returns the raw outputs of the actors of all agents, one after another."""
+    if problem.sharing is not None and problem.sharing.ids:
+        obs = jax.vmap(lambda obs, i: sharing.with_index(problem.sharing, obs, i))(obs, jnp.arange(len(obs)))
+    return jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(actor, obs)
+
+
 def target_actions(
     problem: Problem, target_actor: Params | Any, batch: Transition, relax: Relax, noise: Float[Array, "N A B"]
 ) -> Float[Array, "N A B"]:
     """Returns the next actions of all target actors."""
-    raw = jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(target_actor, batch.next_obs)
+    raw = all_outputs(problem, target_actor, batch.next_obs)
     return jax.vmap(lambda heads, raw, legal, noise: relax(heads, masked_columns(heads, raw, legal), noise))(
         problem.heads, raw, batch.next_legal, noise
     )
@@ -319,14 +349,14 @@ def see_rewards(
     """Returns the moments after another minibatch, of which only the living samples count."""
     if moments is None:
         return None
-    mean = mean_over(problem.axis)
+    mean = sum_over_sharers(problem, mean_over(problem.axis))
     count = mean(jnp.sum(alive))
     centre = mean(jnp.sum(alive * reward)) / jnp.maximum(count, 1.0)
     spread = mean(jnp.sum(alive * (reward - centre) ** 2)) / jnp.maximum(count, 1.0)
     return add_moments(moments, count, centre, spread)
 
 
-def standardised(moments: Moments | None, reward: Float[Array, " B"]) -> Float[Array, " B"]:
+def standardised(moments: Moments | None, reward: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """Returns rewards with mean 0 and variance 1 according to the moments; without moments, the rewards themselves."""
     if moments is None:
         return reward
@@ -350,6 +380,12 @@ def mean_over(axis: str | None) -> Callable[[Any], Any]:
 def _mean_as_vector(tree: Tree, axis: str) -> Tree:
     vector, tree_of = ravel_pytree(tree)
     return tree_of(jax.lax.pmean(vector, axis))
+
+
+def sum_over_sharers(problem: Problem, mean: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns the function that averages a tree over devices and sums it over the agents that share parameters."""
+    shared = problem.sharing
+    return mean if shared is None else lambda tree: sharing.summed(shared, mean(tree))
 
 
 def max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
@@ -391,12 +427,17 @@ def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Pa
     """Returns the gradient of critic i without the weights of what it does not see."""
     if sees_everything(problem) or problem.model is not None:  # a network of the user's own reads zeros there: see `seen_by`
         return grads
-    seen = jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i]
+    if problem.sharing is not None:
+        seen = jnp.asarray(visible_to_sets(problem, problem.sharing))[jnp.asarray(problem.sharing.sets)[i]]
+    else:
+        seen = jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i]
     return (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
 
 
-def seen_by(problem: Problem, inputs: Float[Array, "I B"], i: Int[Array, ""]) -> Float[Array, "I B"]:
+def seen_by(problem: Problem, inputs: Float[Array, "I B"], i: Int[Array, ""]) -> Float[Array, "J B"]:
     """Returns the joint vector as critic i reads it; the masked weights of the built-in critic already ignore the rest."""
+    if problem.sharing is not None:
+        return _own_first(problem, problem.sharing, inputs, i)
     if sees_everything(problem) or problem.model is None:
         return inputs
     return inputs * jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i][:, None]
@@ -407,13 +448,53 @@ def sees_everything(problem: Problem) -> bool:
     return bool(problem.sees.all()) and problem.unread is None
 
 
-def per_living(problem: Problem, view: View, means: Tree) -> Tree:
-    """Returns means over the living samples, given means over all samples in which only the living count.
+def _own_first(problem: Problem, shared: Sharing, inputs: Float[Array, "I B"], i: Int[Array, ""]) -> Float[Array, "J B"]:
+    """Returns the joint vector as a shared critic reads it: agent i first, then the others, then the index of i if needed."""
+    spec, batch = problem.spec, inputs.shape[-1]
+    n, order = spec.num_agents, jnp.asarray(sharing.own_first(spec.num_agents))[i]
+    cut = n * spec.obs_size
+    obs, action = inputs[:cut].reshape(n, -1, batch)[order], inputs[cut:].reshape(n, -1, batch)[order]
+    seen = sharing.with_index(shared, joint(obs, action), i)
+    if sees_everything(problem) or problem.model is None:
+        return seen
+    return seen * jnp.asarray(visible_to_sets(problem, shared))[jnp.asarray(shared.sets)[i]][:, None]
 
-    This is the only point at which devices meet for a gradient.
+
+def visible_to_sets(problem: Problem, shared: Sharing) -> np.ndarray:
+    """Returns [M, J]: 1 where an entry of what a shared critic reads is real for some agent of the set, and seen."""
+    spec = problem.spec
+    n = spec.num_agents
+    sharing.require_like_critics(shared, problem.sees)
+    if problem.unread is not None:
+        unread, read = problem.unread, spec.act_mask & ~problem.unread
+        if any((unread[own].any(axis=0) & read[own].any(axis=0)).any() for own in shared.members):
+            raise UsageError("agents with discrete and with continuous actions cannot share parameters: choose --share role.")
+    seen = visible(spec, problem.sees, problem.unread)
+    parts = (part.reshape(n, n, -1) for part in np.split(seen, [n * spec.obs_size], axis=1))
+    return sharing.union(shared, np.concatenate([sharing.listed_own_first(part).reshape(n, -1) for part in parts], axis=1))
+
+
+def masks_of(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what networks read and write, 1 where entries are real: observations, actions, and what critics see.
+
+    They have a row for each agent, or for each set if agents share.
+    """
+    spec, shared = problem.spec, problem.sharing
+    if shared is None:
+        return spec.obs_mask, spec.act_mask, visible(spec, problem.sees, problem.unread)
+    acts = sharing.union(shared._replace(ids=False), spec.act_mask)
+    return sharing.union(shared, spec.obs_mask), acts, visible_to_sets(problem, shared)
+
+
+def per_living(problem: Problem, view: View, means: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Returns gradients and metrics as means over the living samples, given means over all samples in which only the living
+    count. The gradients of agents that share parameters are summed.
+
+    This is the only point at which devices and sharers meet for a gradient.
     """
     share, means = mean_over(problem.axis)((jnp.mean(view.alive), means))
-    return jax.tree.map(lambda leaf: leaf / jnp.maximum(share, 1e-6), means)
+    grads, metrics = jax.tree.map(lambda leaf: leaf / jnp.maximum(share, 1e-6), means)
+    return grads if problem.sharing is None else sharing.summed(problem.sharing, grads), metrics
 
 
 def adam(config: Settings, lr: float) -> Any:
@@ -421,9 +502,7 @@ def adam(config: Settings, lr: float) -> Any:
     return optax.adam(optax.linear_schedule(lr, 0.0, config.lr_steps) if config.lr_steps else lr)
 
 
-def descend(
-    config: Settings, lr: float, params: Params | Any, grads: Params | Any, opt: optax.OptState
-) -> tuple[Params | Any, optax.OptState]:
+def descend(config: Settings, lr: float, params: Tree, grads: Tree, opt: optax.OptState) -> tuple[Tree, optax.OptState]:
     """Returns a network and its optimiser after one step down the clipped gradient."""
     grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")
     updates, opt = adam(config, lr).update(grads, opt)
@@ -465,10 +544,11 @@ def init_agents(init_agent: Callable[..., Agents], config: Settings, problem: Pr
     The arrays are 1 where entries are real and, for the critic, visible; `more` are [N, …] and follow them.
     """
     problem = with_networks(config, problem)
-    spec = problem.spec
-    masks = (spec.obs_mask, spec.act_mask, visible(spec, problem.sees, problem.unread), *more)
+    if problem.sharing is not None:
+        more = tuple(sharing.union(problem.sharing._replace(ids=False), mask) for mask in more)
+    masks = (*masks_of(problem), *more)
     return jax.vmap(partial(init_agent, config, problem))(
-        jax.random.split(key, spec.num_agents), *(jnp.asarray(mask, jnp.float32) for mask in masks)
+        jax.random.split(key, len(masks[0])), *(jnp.asarray(mask, jnp.float32) for mask in masks)
     )
 
 
@@ -490,11 +570,37 @@ def update(
         )
     else:
         columns = jax.vmap(column)(batch, each) if own_batch else batch
-        agents, metrics = jax.vmap(
-            lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
-            in_axes=(0, 0 if own_batch else agents_axis(batch), 0 if own_batch else None, 0),
-        )(agents, columns, batch, each)
+        axes = (0 if own_batch else agents_axis(batch), 0 if own_batch else None, 0)
+        shared = sharing.sharing_of(config.share, problem.spec)
+        if shared is not None:
+            agents, metrics = _update_sets(update_agent, config, problem, shared, agents, (columns, batch, each), axes, key)
+        else:
+            agents, metrics = jax.vmap(
+                lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key), in_axes=(0, *axes)
+            )(agents, columns, batch, each)
     return agents, gather(config, problem, batch, metrics)
+
+
+def _update_sets(
+    update_agent: UpdateAgent,
+    config: Settings,
+    problem: Problem,
+    shared: Sharing,
+    sets: Agents,
+    inputs: tuple[Any, ...],
+    axes: tuple[Any, ...],
+    key: Key,
+) -> tuple[Agents, Metrics]:
+    """Returns all sets of parameters after one update: every agent computes its gradient, and each set makes one step."""
+    agents = sharing.expanded(shared, sets)
+    single = shared.num_sets == 1  # then the step is computed once, not once for every agent
+    own = jax.tree.map(lambda leaf: leaf[0], sets) if single else agents
+    agents, metrics = jax.vmap(
+        lambda own, mine, batch, i: update_agent(config, problem, own, agents, mine, batch, i, key),
+        in_axes=(None if single else 0, *axes),
+        axis_name=sharing.AGENTS,
+    )(own, *inputs)
+    return sharing.merged(shared, agents), metrics
 
 
 def update_one(
@@ -533,6 +639,11 @@ def gather(config: Settings, problem: Problem, batch: Transition, metrics: Metri
         return metrics
     shared = jnp.sum(metrics[TD_ERRORS], axis=0) / jnp.maximum(jnp.sum(batch.alive, axis=1), 1)
     return metrics | {TD_ERRORS: shared}
+
+
+def learn_apart(config: Settings) -> bool:
+    """Returns whether agents learn independently of each other, so that other processes can compute their updates."""
+    return config.order == "snapshot" and config.share == "none"
 
 
 def has_own_batches(config: Settings, problem: Problem) -> bool:

@@ -1,7 +1,7 @@
 """What on-policy actor-critic algorithms share, apart from their losses: networks over a rollout, team rewards, returns.
 
 Arrays of a rollout are [T, E, N, …]. A network is a perceptron, or a perceptron with a recurrent unit (`Network`). Its leaves
-are [N, …], one network per agent, or [1, …] if all agents share one, which then also reads the agent's index.
+are [N, …], one network per agent, or [M, …] if agents share M networks (`sharing`).
 
 Learners that pass over a rollout several times read it in minibatches: `pack` makes one matrix of it, whose rows `shuffled`
 deals out, and `columns` turns a minibatch so that agents are the first axis and the batch is the last (ADR 0011). A row is
@@ -19,7 +19,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
+from counterpoint.algos import sharing
 from counterpoint.algos.base import Carry
+from counterpoint.algos.sharing import Share, Sharing
 from counterpoint.core.actions import LOWEST, Heads, masked
 from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.nets import (
@@ -57,8 +59,8 @@ class Settings:
     """Number of hidden layers."""
     recurrent: bool = False
     """Make the last hidden layer of the actors a gated recurrent unit, which remembers the episode."""
-    share_parameters: bool = False
-    """Train one actor for all agents; it also reads the agent's index."""
+    share: Share = "none"
+    """Give every agent an actor of its own, or let the agents of a role, or all agents, share one."""
     learn_from: Literal["team", "own"] = "team"
     """Maximise the mean reward of the agent's team, or the agent's own reward."""
     standardise_rewards: bool = False
@@ -130,12 +132,17 @@ def init_network(
     )
 
 
+def sharing_of(config: Settings, spec: Spec) -> Sharing | None:
+    """Returns which agents share an actor, or None if nobody does."""
+    return sharing.sharing_of(config.share, spec)
+
+
 def init_actors(config: Settings, spec: Spec, key: Key) -> Network:
-    """Returns fresh actors, stacked over agents, or the one that all agents share."""
+    """Returns fresh actors, stacked over agents, or over the sets that they share."""
     obs_mask, act_mask = (np.asarray(mask, np.float32) for mask in (spec.obs_mask, spec.act_mask))
-    if config.share_parameters:
-        obs_mask = np.concatenate([obs_mask.max(axis=0), np.ones(spec.num_agents, np.float32)])[None]
-        act_mask = act_mask.max(axis=0)[None]
+    shared = sharing_of(config, spec)
+    if shared is not None:
+        obs_mask, act_mask = sharing.union(shared, obs_mask), sharing.union(shared._replace(ids=False), act_mask)
     keys = jax.random.split(key, obs_mask.shape[0])
     return jax.vmap(lambda key, inputs, outputs: init_network(config, key, inputs, outputs))(
         keys, jnp.asarray(obs_mask), jnp.asarray(act_mask)
@@ -179,11 +186,12 @@ def begin(config: Settings, spec: Spec) -> Carry:
 
 def policy(config: Settings, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
     """Returns the logits [*b, N, A] of every agent and its hidden state after this step."""
-    inputs = actor_inputs(config, spec, obs)
+    shared = sharing_of(config, spec)
+    inputs = sharing.with_indices(shared, obs)
     if actor.cell is None or actor.head is None:
-        return each(config, mlp)(actor.body, inputs), hidden
-    hidden = each(config, gru)(actor.cell, hidden, each(config, _features)(actor.body, inputs))
-    return each(config, mlp)(actor.head, hidden), hidden
+        return each(shared, mlp)(actor.body, inputs), hidden
+    hidden = each(shared, gru)(actor.cell, hidden, each(shared, _features)(actor.body, inputs))
+    return each(shared, mlp)(actor.head, hidden), hidden
 
 
 def unroll(
@@ -192,26 +200,21 @@ def unroll(
     """Returns the logits of a rollout that began with `hidden` [E, …], and the hidden states after each step [T, E, …]."""
     if actor.cell is None or actor.head is None:
         return policy(config, spec, actor, hidden, obs)[0], ()
-    cell = actor.cell
-    features = each(config, _features)(actor.body, actor_inputs(config, spec, obs))
-    gates = each(config, affine)(cell.inputs, features)
+    cell, shared = actor.cell, sharing_of(config, spec)
+    features = each(shared, _features)(actor.body, sharing.with_indices(shared, obs))
+    gates = each(shared, affine)(cell.inputs, features)
 
     def proceed(hidden: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         gates, done = now
-        after = each(config, gru_from_first)(cell, hidden, gates)
+        after = each(shared, gru_from_first)(cell, hidden, gates)
         return jnp.where(done[:, None, None], 0.0, after), after
 
     _, after = jax.lax.scan(proceed, hidden, (gates, done))
-    return each(config, mlp)(actor.head, after), after
+    return each(shared, mlp)(actor.head, after), after
 
 
 def _features(body: Params, inputs: Float[Array, "*b I"]) -> Float[Array, "*b H"]:
     return jax.nn.relu(mlp(body, inputs)) if body else inputs
-
-
-def actor_inputs(config: Settings, spec: Spec, obs: Float[Array, "*b N O"]) -> Float[Array, "*b N I"]:
-    """Returns what actors read: observations, and the agent's index if all agents share one actor."""
-    return jnp.concatenate([obs, indices(spec, obs)], axis=-1) if config.share_parameters else obs
 
 
 def run_columns(
@@ -224,13 +227,14 @@ def run_columns(
     if network.cell is None or network.head is None:
         return mlp(network.body, x, units=COLUMNS), ()
     cell = network.cell
+    assert done is not None
 
     def proceed(hidden: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         gates, done = now
         after = gru_from_first(cell, hidden, gates)
         return jnp.where(done[:, None], 0.0, after), after
 
-    _, after = jax.lax.scan(proceed, start, (_gates(network, x), done))
+    _, after = jax.lax.scan(proceed, start, (_gates(network, x), done))  # pyright: ignore[reportArgumentType]
     return mlp(network.head, after.swapaxes(-1, -2), units=COLUMNS), after
 
 
@@ -256,12 +260,14 @@ def indices(spec: Spec, like: Float[Array, "*b N O"]) -> Float[Array, "*b N N"]:
     return jnp.broadcast_to(jnp.eye(n), (*like.shape[:-2], n, n))
 
 
-def each(config: Settings, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns (params [N, …], arrays [*b, N, …]) → the function with every agent's own params, or with shared ones [1, …]."""
+def each(sharers: Sharing | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns (params [N, …], arrays [*b, N, …]) → the function with every agent's own params, or with shared ones [M, …]."""
 
     def apply(params: Any, *arrays: jax.Array) -> jax.Array:
-        if config.share_parameters:
+        if sharers is not None and sharers.num_sets == 1:
             return function(shared(params), *arrays)
+        if sharers is not None:
+            params = sharing.expanded(sharers, params)
         return jax.vmap(function, in_axes=(0, *(-2 for _ in arrays)), out_axes=-2)(params, *arrays)
 
     return apply
@@ -273,17 +279,8 @@ def shared(params: Any) -> Any:
 
 
 def plain_actors(config: Settings, spec: Spec, actor: Network) -> Params | None:
-    """Returns one perceptron per agent that acts like the actors, or None if they are recurrent.
-
-    The index that a shared actor reads becomes a part of its first bias.
-    """
-    if config.recurrent:
-        return None
-    if not config.share_parameters:
-        return actor.body
-    first, *rest = jax.tree.map(lambda leaf: jnp.repeat(leaf, spec.num_agents, axis=0), actor.body)
-    seen, index = jnp.split(first.weight, [spec.obs_size], axis=1)
-    return (first._replace(weight=seen, bias=first.bias + index[0]), *rest)
+    """Returns one perceptron per agent that acts like the actors, or None if they are recurrent."""
+    return None if config.recurrent else sharing.plain(sharing_of(config, spec), actor.body)
 
 
 # --- Rewards and returns.

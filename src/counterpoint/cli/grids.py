@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def job(
-    words: list[str], axes: dict[str, list[str]], parse_settings: Callable[[list[str]], "Config"]
+    words: list[str], axes: dict[str, list[str]], parse_settings: Callable[[list[str]], "Config"], given: set[str]
 ) -> Callable[[Any, Any], None]:
     """Returns the job that trains every combination of the values with commas and prints their comparison."""
     from counterpoint.cli.commands.compare import show
@@ -26,7 +26,7 @@ def job(
         # A grid always goes on where it stopped.
         return dataclasses.replace(config, evaluation=dataclasses.replace(evaluation, restore=False))
 
-    cells = study.cells_of(axes, make)
+    cells = study.cells_of(axes, make, given)
 
     def run(training: Any, console: Any) -> None:
         try:

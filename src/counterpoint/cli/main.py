@@ -3,12 +3,16 @@
 import difflib
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import warnings
+from typing import Any
 
 from counterpoint import __version__
 from counterpoint.cli import parsing, registry
-from counterpoint.core.errors import UsageError
+from counterpoint.core.checks import shown
+from counterpoint.core.errors import Damage, UsageError
 
 COMMANDS = registry.discover()
 
@@ -24,7 +28,7 @@ def usage() -> str:
         [
             "usage: counterpoint COMMAND [OPTIONS]",
             "",
-            "Multi-agent actor-critic learning (MADDPG, DDPG, MATD3, MASAC, COMA), compiled with JAX.",
+            "Multi-agent actor-critic learning, compiled with JAX.",
             "",
             *lines,
             "Options:",
@@ -58,14 +62,51 @@ def _main() -> None:
     if words[0] in ("--version", "-V"):
         print(f"counterpoint {__version__}")
         return
+    with warnings.catch_warnings():
+        _show_damage_as_sentences()
+        _run(words)
+
+
+def _show_damage_as_sentences() -> None:
+    """Lets warnings of damaged files appear as sentences, like errors."""
+    show = warnings.showwarning
+
+    def sentence(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, Damage):
+            print(f"counterpoint: {message}", file=sys.stderr)
+        else:
+            show(message, category, *rest, **more)
+
+    warnings.simplefilter("always", Damage)
+    warnings.showwarning = sentence
+
+
+def _run(words: list[str]) -> None:
+    """Runs a command; ends the process with a sentence if that fails."""
     try:
         run(words[0], words[1:])
     except UsageError as error:
-        print(f"counterpoint: {error}", file=sys.stderr)
-        sys.exit(2)
+        _refuse(error)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more must not interrupt the end of the process with a traceback
         print("\ncounterpoint: interrupted", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{shown(str(error.filename))}: " if error.filename else ""
+        _refuse(f"{where}{error.strerror or error}; check the path, its permissions and the space on its disk.")
+    except MemoryError:
+        _refuse("there is not enough memory for this: choose smaller sizes.")
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _refuse("there is not enough memory for this: choose a smaller --batch-size, --num-units or --eval-episodes.")
+
+
+def _refuse(reason: object) -> None:
+    print(f"counterpoint: {reason}", file=sys.stderr)
+    sys.exit(2)
 
 
 def run(name: str, words: list[str]) -> None:
@@ -73,7 +114,7 @@ def run(name: str, words: list[str]) -> None:
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, list(COMMANDS), 1)
         hint = f"perhaps {close[0]}?" if close else f"known are {', '.join(COMMANDS)}."
-        raise UsageError(f"unknown command {name!r}; {hint}")
+        raise UsageError(f"unknown command {shown(repr(name))}; {hint}")
     command = COMMANDS[name]
     if command.parses_itself:
         command.function(words)

@@ -122,7 +122,7 @@ def _description(argument: Any) -> str:
 
 def _suggestion(tokens: list[str], target: Callable[..., Any]) -> str:
     """Returns the option that the user may have meant."""
-    known = [f"--{name.replace('_', '-')}" for name in _options(target)]
+    known = [f"--{name.rstrip('_').replace('_', '-')}" for name in _options(target)]
     for token in tokens:
         if token.startswith("--") and (close := difflib.get_close_matches(token.partition("=")[0], known, 1)):
             return f"; perhaps you meant {close[0]}"

@@ -26,6 +26,9 @@ def run_job(job: Callable[[Any, Any], object]) -> None:
 
 
 def _fail(console: Any, error: Exception, code: int) -> None:
+    from counterpoint.coded.ray_transport import exit_safely
+
     console.end()
     print(f"counterpoint: {error}", file=sys.stderr)
+    exit_safely(code)
     sys.exit(code)

@@ -87,7 +87,8 @@ def require_distributable(algo: Algorithm) -> None:
     """Raises UsageError if the algorithm cannot update agents independently."""
     if algo.update_one is None:
         raise UsageError(
-            "agents that learn one after another cannot be distributed: choose --order snapshot, or leave out --learners."
+            "agents that learn one after another or share parameters cannot be distributed: choose --order snapshot and"
+            " --share none, or leave out --learners."
         )
 
 
@@ -331,9 +332,14 @@ class Controller:
 
     def _fail(self) -> None:
         least, alive = self._settings.min_learners, len(self._alive)
+        lost = getattr(self._transport, "lost", "")
         self.failed = (
-            f"only {alive} of {self._settings.learners} learners are alive, fewer than {least}, and no replacement started"
-            f" within {self._settings.patience:g} s"
+            f"{lost}, and with it all learners are gone"
+            if lost
+            else (
+                f"only {alive} of {self._settings.learners} learners are alive, fewer than {least}, and no replacement started"
+                f" within {self._settings.patience:g} s"
+            )
         )
         self._fail_run()
 

@@ -251,9 +251,10 @@ class JaxSetup(NamedTuple):
         os.environ["NPROC"] = str(self.threads)  # XLA reads the number of processors from here
         import jax
 
+        from counterpoint.core.compilation import keep_programs
+
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_compilation_cache_dir", self.cache or None)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+        keep_programs(self.cache)
 
 
 class LearnerProcess(Learner):

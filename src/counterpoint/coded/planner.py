@@ -1,6 +1,5 @@
 """The planner: reads delays from recordings of real runs and compares the predicted costs of all schemes."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from counterpoint.coded.delays import DelayModel, Recorded
 from counterpoint.coded.schemes import SCHEMES, possible_schemes
 from counterpoint.coded.simulator import Prediction, predict
 from counterpoint.core.errors import UsageError
+from counterpoint.runs import metrics
 
 COLUMNS = ("update", "learner", "scheme", "agents", "sent", "waited", "computed", "arrived", "outcome")
 """Columns of a recorded timeline, which has one row per task. `agents` is written like 0+3; `sent` and `arrived` are seconds
@@ -32,8 +32,9 @@ def read_recording(path: str | Path) -> Recording:
     path = Path(path)
     path = path / "learners.csv" if path.is_dir() else path
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        path.open("rb").close()
+        columns, cells = metrics.read_cells(path)
+        rows = [dict(zip(columns, row, strict=True)) for row in cells]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the timeline {path} ({error}): name a distributed run or its learners.csv.") from None
     try:

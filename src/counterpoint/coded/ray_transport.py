@@ -2,12 +2,18 @@
 
 Ray is an optional dependency and imported lazily. A learner has at most one request at a time; a second thread receives `stop`.
 Ray takes seconds to report and restart a dead actor, so the controller replaces learners instead.
+
+Every process of a Ray that we start carries a mark. A reaper kills the marked processes when this process has ended, however it
+ended; Ray itself leaves some behind. If Ray's own processes on this machine die, no call to Ray is safe any more (some end the
+process without a word): the transport then reports all learners as lost, and asks Ray for nothing.
 """
 
 import importlib.util
 import logging
 import os
+import secrets
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -19,8 +25,17 @@ import numpy as np
 
 from counterpoint.coded.learner import JaxSetup, LearnerProcess, TaskRequest, UpdateInputs, Vector, Work
 from counterpoint.coded.transport import Event, LearnerLost, LearnerReady, ResultUnavailable, TaskResult
+from counterpoint.core import marked
 from counterpoint.core.errors import UsageError
 
+MARK = "COUNTERPOINT_RAY"
+"""The environment variable that marks the processes of our Ray."""
+GRACE_SECONDS = 5.0
+"""How long Ray's processes may take to end by themselves."""
+VITAL = ("raylet", "gcs_server")
+"""The processes without which Ray cannot work."""
+_lost: list[str] = []
+"""The vital processes of Ray that have died, for the end of the process."""
 FETCH_LIMIT = 10.0
 """Maximum seconds for fetching one result before its learner counts as lost."""
 
@@ -53,7 +68,10 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
             message = f"no Ray cluster found at --ray-address {address} ({reason}): start one, or leave out --ray-address."
             raise UsageError(message) from None
     else:
-        with _own_signals(), warnings.catch_warnings():
+        mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+        reaper = marked.start_reaper(MARK, mark, GRACE_SECONDS)
+        os.environ[MARK] = mark  # inherited by all that Ray starts
+        with _own_signals(), warnings.catch_warnings(), _without(MARK):
             # The processes that Ray forks do not use the JAX of this process.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             ray.init(
@@ -63,7 +81,34 @@ def connect(address: str, num_learners: int, store_bytes: int) -> Callable[[], N
                 include_dashboard=False,
                 **common,
             )
+        return lambda: _end(ray.shutdown, mark, reaper)
     return ray.shutdown
+
+
+def _end(shutdown: Callable[[], None], mark: str, reaper: Any) -> None:
+    """Ends our Ray and all its processes."""
+    if not _lost:
+        shutdown()
+    marked.end(MARK, mark, grace=0.0 if _lost else GRACE_SECONDS)
+    reaper.kill()
+    reaper.wait()
+
+
+@contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Removes an environment variable after the block."""
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+def exit_safely(code: int) -> None:
+    """Ends the process with this code if Ray is lost, because Ray's own exit handlers would crash; returns otherwise."""
+    if _lost:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 @contextmanager
@@ -103,32 +148,60 @@ class RayTransport:
         self._setup = ray.put(work), JaxSetup.current()
         self._actors: dict[int, Any] = {}
         self._waiting: dict[Any, _Sent] = {}
+        self._doomed: set[int] = set()
+        """Learners that were started after Ray was lost."""
+        self.lost = ""
+        """Which process of Ray has died, if one has: then nothing is asked of Ray any more."""
+        self._vital = _vital_processes(ray) if not address else {}
+
+    def _is_lost(self) -> bool:
+        """Returns whether Ray on this machine has died."""
+        if not self.lost and (dead := [name for name, process in self._vital.items() if process.poll() is not None]):
+            self.lost = f"the process {dead[0]} of Ray died"
+            _lost.extend(dead)
+            self._doomed |= self._actors.keys()
+            self._actors.clear()
+            self._waiting.clear()
+        return bool(self.lost)
 
     def spawn(self, learner: int) -> None:
+        if self._is_lost():
+            self._doomed.add(learner)
+            return
         self._actors[learner] = actor = self._class.remote(*self._setup)
         self._waiting[actor.compile.remote()] = _Sent(learner, None, None)
 
     def kill(self, learner: int) -> None:
         self._waiting = {ref: sent for ref, sent in self._waiting.items() if sent.learner != learner}
+        if self._is_lost() or learner not in self._actors:
+            return
         self._ray.kill(self._actors.pop(learner), no_restart=True)
 
     def publish(self, inputs: UpdateInputs) -> Any:
-        return self._ray.put(inputs)
+        return None if self._is_lost() else self._ray.put(inputs)
 
     def send(self, learner: int, inputs: Any, request: TaskRequest) -> None:
+        if self._is_lost():
+            return
         report, handle = self._actors[learner].run.options(num_returns=2).remote(inputs, request)
         self._waiting[report] = _Sent(learner, request, handle)
 
     def stop(self, learner: int, update: int) -> None:
-        self._actors[learner].stop.remote(update)
+        if not self._is_lost():
+            self._actors[learner].stop.remote(update)
 
     def poll(self, timeout: float) -> list[Event]:
         """Returns new events, waiting at most `timeout` seconds for the first."""
+        if self._is_lost():
+            doomed, self._doomed = sorted(self._doomed), set()
+            return [LearnerLost(learner, self.lost) for learner in doomed]
         if not self._waiting:
             time.sleep(min(timeout, 0.05))
             return []
         refs = list(self._waiting)
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout, fetch_local=False)
+        if self._is_lost():
+            return []
         if ready and len(refs) > 1:
             ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
         return [self._event(ref, self._waiting.pop(ref)) for ref in ready]
@@ -144,6 +217,8 @@ class RayTransport:
         return TaskResult(sent.learner, sent.request, report, sent.handle)
 
     def fetch(self, handle: Any) -> Vector:
+        if self._is_lost():
+            raise ResultUnavailable(self.lost)
         try:
             return self._ray.get(handle, timeout=FETCH_LIMIT)
         except self._ray.exceptions.RayError as error:
@@ -151,7 +226,7 @@ class RayTransport:
 
     def close(self) -> None:
         self._waiting.clear()
-        for actor in self._actors.values():
+        for actor in [] if self._is_lost() else self._actors.values():
             self._ray.kill(actor, no_restart=True)
         self._actors.clear()
         self._shutdown()
@@ -160,6 +235,15 @@ class RayTransport:
     def processes(self) -> dict[int, int]:
         """Returns the process id of each learner."""
         return dict(zip(self._actors, self._ray.get([actor.pid.remote() for actor in self._actors.values()]), strict=True))
+
+
+def _vital_processes(ray: Any) -> dict[str, Any]:
+    """Returns the processes of our Ray that it cannot do without, as far as this version of Ray tells."""
+    try:
+        running = ray._private.worker._global_node.all_processes
+        return {name: running[name][0].process for name in VITAL if running.get(name)}
+    except AttributeError:
+        return {}
 
 
 def _reason(error: Exception) -> str:

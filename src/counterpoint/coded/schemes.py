@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from counterpoint.coded.codes import CODES, Code, make_code
+from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
 
 SCHEMES = (
@@ -74,11 +75,13 @@ def parse_scheme(text: str) -> Scheme:
     if base == "fastest_first" and not suffix:
         base, suffix = "uncoded", "fastest_first"
     if suffix not in ("", "fastest_first"):
-        raise UsageError(f"unknown suffix {suffix!r} in scheme {text!r}; the only suffix is +fastest_first.")
+        raise UsageError(
+            f"unknown suffix {shown(repr(suffix))} in scheme {shown(repr(text))}; the only suffix is +fastest_first."
+        )
     name, colon, digits = base.partition(":")
     known = {*CODES, *_NUMBERED, "backup"}
     if name not in known:
-        raise UsageError(f"unknown scheme {text!r}; choose one of {', '.join(sorted(known))} and fastest_first.")
+        raise UsageError(f"unknown scheme {shown(repr(text))}; choose one of {', '.join(sorted(known))} and fastest_first.")
     if not colon:
         return Scheme(name, None, bool(suffix))
     try:
@@ -86,8 +89,9 @@ def parse_scheme(text: str) -> Scheme:
     except ValueError:
         number = -1.0
     whole = name != "hedge"
-    if name not in _NUMBERED or number < (name == "stream") or (whole and number != int(number)):
-        raise UsageError(f"cannot parse scheme {text!r}; only cyclic:2, stream:3 and hedge:1.5 take a number.")
+    sound = (name == "stream") <= number <= 1e6 and (not whole or number == int(number))
+    if name not in _NUMBERED or not sound:
+        raise UsageError(f"cannot parse scheme {shown(repr(text))}; only cyclic:2, stream:3 and hedge:1.5 take a number.")
     return Scheme(name, number, bool(suffix))
 
 

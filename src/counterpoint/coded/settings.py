@@ -7,8 +7,10 @@ import numpy as np
 
 from counterpoint.coded.delays import delay_models
 from counterpoint.coded.schemes import code_of, parse_scheme
+from counterpoint.core.checks import LARGEST, at_most
 from counterpoint.core.errors import UsageError
 
+MOST_LEARNERS = 10_000
 _LEAST = {"learners": 0, "pad": 0, "patience": 1, "min_learners": 1, "timeline": 0}
 
 
@@ -37,6 +39,9 @@ class Distribution:
         for name, least in _LEAST.items():
             if not least <= getattr(self, name) < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not {getattr(self, name):g}.")
+        at_most(self, MOST_LEARNERS, "learners", "min_learners")
+        at_most(self, 1e6, "pad", "patience")
+        at_most(self, LARGEST, "timeline")
 
     def check(self, num_agents: int) -> None:
         """Raises UsageError if these settings cannot work together or with this many agents."""

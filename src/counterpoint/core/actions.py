@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.checks import above, at_least
+from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.types import Key
 
@@ -214,6 +215,8 @@ class EstimatorSettings:
         above(self, 0, "temperature", "estimator_temperature")
         at_least(self, 1, "estimator_steps", "estimator_samples")
         at_least(self, 0, "estimator_gap", "infer_entropy")
+        if self.infer_policies and getattr(self, "share", "none") != "none":
+            raise UsageError("--infer-policies and --share exclude each other: agents that share a policy know it.")
 
 
 def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, int], updates: Any) -> Draw:

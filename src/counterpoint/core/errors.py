@@ -7,3 +7,7 @@ class UsageError(ValueError):
 
 class Diverged(Exception):
     """A parameter or a reward is no longer a finite number; what is saved still is. The command line exits with 3."""
+
+
+class Damage(UserWarning):
+    """A file of a run is damaged; the text names it and says what is used instead. The command line prints it as a sentence."""

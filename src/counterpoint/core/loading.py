@@ -12,6 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
 
 WORKER = "COUNTERPOINT_WORKER"
@@ -36,6 +37,7 @@ def short_name(address: str) -> str:
 def load_object(address: str, option: str) -> Any:
     """Returns the object at an address; `option` names the flag in error messages."""
     place, _, name = address.rpartition(":")
+    address = shown(address, 200)
     if not place or not name:
         raise UsageError(f"{option} {address} must be package.module:name or path/to/file.py:name.")
     try:
@@ -43,7 +45,9 @@ def load_object(address: str, option: str) -> Any:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{option} {address} cannot be imported ({type(error).__name__}: {first_line(error)}).") from error
+        raise UsageError(
+            f"{option} {address} cannot be imported ({type(error).__name__}: {shown(first_line(error), 200)})."
+        ) from error
     try:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
@@ -51,7 +55,9 @@ def load_object(address: str, option: str) -> Any:
             raise UsageError(
                 f"{option} {address} was defined in an interactive session: define {name} here again, or move it to a file."
             ) from None
-        raise UsageError(f"{option} {address}: {place} has no {name}; check the name after the colon.") from None
+        raise UsageError(
+            f"{option} {address}: {shown(place, 200)} has no {shown(name)}; check the name after the colon."
+        ) from None
 
 
 def address_of(thing: Any, option: str) -> str:
@@ -135,9 +141,13 @@ def _load_module(place: str) -> Any:
 
 def _load_file(path: Path, option: str) -> Any:
     """Returns the module of a file, executing it at most once per process, and never the running main script again."""
-    path = path.expanduser()
-    if not path.exists():
-        raise UsageError(f"{option} {path}: there is no such file.")
+    try:
+        found = path.expanduser().exists()
+    except (OSError, RuntimeError, ValueError):  # too long, a zero character, or the home of an unknown user
+        found = False
+    path = path.expanduser() if found else path
+    if not found:
+        raise UsageError(f"{option} {shown(str(path), 200)}: there is no such file.")
     path = path.resolve()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

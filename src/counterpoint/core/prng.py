@@ -75,6 +75,11 @@ def key(seed: int | np.integer | jax.Array) -> Key:
     return jax.random.key(seed, impl=_IMPL)
 
 
+def of_words(low: Words, high: Words) -> Key:
+    """Returns `key` of a seed that is given as the lower and upper half of 64 bits."""
+    return wrap(_key_of_words(low, high))
+
+
 def wrap(data: Words) -> Key:
     """Returns the key whose `jax.random.key_data` is `data`, as a checkpoint stores it."""
     return jax.random.wrap_key_data(data, impl=_IMPL)

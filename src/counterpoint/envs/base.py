@@ -181,6 +181,23 @@ def check_count(settings: Any, field: str, least: int) -> None:
         raise UsageError(f"{field} must be a whole number of at least {least}, not {value!r}.")
 
 
+def check_neighbors(settings: Any) -> None:
+    """Refuses numbers of observed neighbours that are neither None nor whole numbers of at least 1."""
+    for field in ("num_agent_neighbors", "num_landmark_neighbors"):
+        value = getattr(settings, field)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError(f"{field} must be a whole number of at least 1, or None for all, not {value!r}.")
+
+
+def check_stage(settings: Any, stages: int) -> None:
+    """Refuses a stage that the curriculum does not have, and a stage without a curriculum."""
+    stage = settings.curriculum_stage
+    if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage < stages:
+        raise UsageError(f"curriculum_stage must be a whole number from 0 to {stages - 1}, not {stage!r}.")
+    if stage and not settings.curriculum:
+        raise UsageError(f"curriculum_stage={stage} has no meaning without curriculum=True: add it.")
+
+
 def check_fraction(settings: Any, field: str) -> None:
     """Refuses a field that is not a number between 0 and 1."""
     value = getattr(settings, field)

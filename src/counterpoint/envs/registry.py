@@ -8,6 +8,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 from counterpoint import envs
+from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
 from counterpoint.envs.base import World
 
@@ -27,7 +28,7 @@ WORLDS: dict[str, Any] = dict(sorted((str(world.name), world) for world in _clas
 def make(name: str, **arguments: Any) -> Any:
     """Returns the world of that name with these arguments."""
     if name not in WORLDS:
-        raise UsageError(f"unknown scenario {name!r}{_nearest(name, list(WORLDS))}; known are {', '.join(WORLDS)}.")
+        raise UsageError(f"unknown scenario {shown(repr(name))}{_nearest(name, list(WORLDS))}; known are {', '.join(WORLDS)}.")
     return construct(WORLDS[name], name, arguments)
 
 

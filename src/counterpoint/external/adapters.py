@@ -7,13 +7,16 @@ NumPy only, so that the worker processes that step them need no JAX. An environm
 import contextlib
 import difflib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import first_line, is_address, load_object
 from counterpoint.core.spaces import ActionSpace, Box, Discrete, Spec, action_space_of, default_team
@@ -62,7 +65,62 @@ def load_factory(address: str) -> Any:
     factory = load_object(address, "--env")
     if not callable(factory):
         raise UsageError(f"--env {address} is not a function or class that makes an environment.")
+    if not makes_environment(factory, address):
+        raise UsageError(
+            f"--env {shown(address)} is not called, because nothing says that it makes an environment: name a class with reset"
+            " and step, or give the function a return annotation such as -> gymnasium.Env."
+        )
     return factory
+
+
+def makes_environment(thing: Any, address: str = "") -> bool:
+    """Returns whether a class or function is one that makes an environment. Calls nothing.
+
+    A class must have `reset` and `step`. A function must be defined in the user's own file or script, or have a return
+    annotation that is such a class, or be defined in a module, not of Python's own library, that deals with environments: one
+    that defines or imports such a class, or belongs to or imports gymnasium or pettingzoo.
+    """
+    while isinstance(thing, partial):
+        thing = thing.func
+    if isinstance(thing, type):
+        return _is_environment_class(thing)
+    function = inspect.unwrap(thing if inspect.isroutine(thing) else type(thing).__call__)
+    home = str(getattr(function, "__module__", None) or "")
+    if home == "__main__" or home.partition(".")[0] in ENVIRONMENT_PACKAGES:
+        return True
+    with contextlib.suppress(Exception):  # an annotation that cannot be resolved here
+        returned = get_type_hints(function).get("return")
+        if isinstance(returned, type) and _is_environment_class(returned):
+            return True
+    place, code = address.rpartition(":")[0], getattr(function, "__code__", None)
+    if place.endswith(".py") and code is not None and _same_file(code.co_filename, place):
+        return True
+    module = sys.modules.get(home)
+    if module is None or home.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    return any(map(_deals_with_environments, list(vars(module).values())))
+
+
+ENVIRONMENT_PACKAGES = ("gymnasium", "gym", "pettingzoo", "counterpoint")
+"""Packages whose functions make environments."""
+
+
+def _deals_with_environments(value: Any) -> bool:
+    if isinstance(value, type):
+        return _is_environment_class(value)
+    name = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", None)
+    return isinstance(name, str) and name.partition(".")[0] in ENVIRONMENT_PACKAGES[:3]
+
+
+def _is_environment_class(kind: type) -> bool:
+    return all(callable(getattr(kind, name, None)) for name in ("reset", "step"))
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, os.path.expanduser(other))
+    except OSError:
+        return False
 
 
 def _gymnasium_factory(name: str) -> Any:

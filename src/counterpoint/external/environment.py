@@ -1,11 +1,16 @@
 """What an external environment is: its address, agents, spaces and time limit, found by opening it once."""
 
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from counterpoint.core.checks import shown
+from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import by_value
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Environment
@@ -49,13 +54,45 @@ class External:
         return legal_entries(self.spec.action_spaces[agent], observation["action_mask"], self.spec.agents[agent])
 
 
+OPEN_SECONDS = 300.0
+"""How long an environment may take to be made, reset and closed once, before anything else starts."""
+
+
+class _TooSlow(BaseException):
+    """Ends an environment that hangs; not an Exception, which the environment might catch."""
+
+
+@contextmanager
+def limited(seconds: float, address: str, what: str = "been made and reset") -> Iterator[None]:
+    """Ends a block that takes longer with a sentence. Only the main thread can be interrupted; others have no limit."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise _TooSlow
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    except _TooSlow:
+        raise UsageError(
+            f"--env {shown(address)} has not {what} within {seconds:g} s: it hangs, or is too slow; correct it."
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, old)
+
+
 def open_environment(address: str, arguments: Mapping[str, Any], teams: Sequence[str], max_steps: int) -> Environment:
     """Opens the environment at an address once and returns what it is."""
-    env = open_env(address, arguments)
-    try:
-        found = describe(env, address, teams, max_steps)
-    finally:
-        env.close()
+    with limited(OPEN_SECONDS, address):
+        env = open_env(address, arguments)
+        try:
+            found = describe(env, address, teams, max_steps)
+        finally:
+            env.close()
     hashable = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in arguments.items())
     return External(address, hashable, *found)
 

@@ -319,6 +319,9 @@ def _mpe2_benchmark(world: str, flat: tuple[Float[Array, " _k"], ...] | None, ag
     if world == "simple_spread":
         reward, collisions, distance, occupied = values
         return reward, int(collisions), distance, int(occupied)
+    if world == "collect_treasure":
+        first, present = map(int, values)
+        return None if first < 0 else first, present
     if world in ("simple_tag", "simple_world_comm"):
         return int(values[0])
     return values[0] if len(values) == 1 else tuple(values)

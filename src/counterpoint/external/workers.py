@@ -10,6 +10,7 @@ bounded size; requests and results travel over a socket that its own child proce
 
 import os
 import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoint.core import numpy_policy
+from counterpoint.core import marked, numpy_policy
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import WORKER, first_line
 from counterpoint.core.numpy_policy import Layer
@@ -158,6 +159,8 @@ class Failure(NamedTuple):
 
 READY = "ready"
 """A worker's first message: it has started and imported the environment's module."""
+ALIVE = "alive"
+"""A worker's message between two episodes of an evaluation: the limit of time is that of one episode."""
 
 
 def new_position(setup: EnvSetup, seed: int) -> EnvPosition:
@@ -248,8 +251,8 @@ class EvalWorker:
         self._copies: dict[bool, EnvCopy | None] = {}
         """By whether the copy draws; None if it cannot."""
 
-    def play(self, request: EvalRequest) -> EvalResult:
-        """Plays the requested episodes one after another."""
+    def play(self, request: EvalRequest, alive: Callable[[], object] = lambda: None) -> EvalResult:
+        """Plays the requested episodes one after another, and calls `alive` after each."""
         setup = self.setup
         if request.record not in self._copies:
             self._copies[request.record] = setup.open(self._factory, request.record)
@@ -257,7 +260,10 @@ class EvalWorker:
         if copy is None:
             return EvalResult(np.zeros((0, setup.spec.num_agents)), np.zeros(0, int), [], {})
         team, rng = setup.team(request.layers), np.random.default_rng((request.seed, 0xE7A1))
-        played = [self._episode(copy, team, rng, request) for _ in range(request.episodes)]
+        played = []
+        for _ in range(request.episodes):
+            played.append(self._episode(copy, team, rng, request))
+            alive()
         returns, lengths, frames, infos = zip(*played, strict=True)
         return EvalResult(
             np.stack(returns), np.array(lengths), list(frames) if request.record else None, episode_metrics(infos)
@@ -323,12 +329,15 @@ def main() -> None:
             while True:
                 request = connection.recv()
                 with _reported(connection):
-                    result = players[type(request)].play(request)
+                    player = players[type(request)]
+                    told = (lambda: connection.send(ALIVE),) if isinstance(player, EvalWorker) else ()
+                    result = player.play(request, *told)
                 connection.send(result)
         finally:
             for player in players.values():
                 player.close()
     if os.getppid() != parent:
+        marked.end(WORKER, os.environ.get(WORKER, ""))
         _kill_group(os.getpid())
 
 
@@ -346,6 +355,7 @@ def _end_with(parent: int) -> None:
     """Kills this process and its children once the main process is gone, even if the environment hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)
+    marked.end(WORKER, os.environ.get(WORKER, ""))
     _kill_group(os.getpid())
 
 
@@ -367,6 +377,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
         self._ready = False
+        self._mark = ""
 
     def start(self) -> None:
         """Starts the process, if there is none."""
@@ -376,7 +387,9 @@ class Worker:
         code = "from counterpoint.external.workers import main; main()"
         words = [sys.executable, "-c", code, str(theirs.fileno()), str(os.getpid())]
         paths = [os.path.abspath(path) for path in sys.path]
-        settings = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WORKER: "1"}
+        self._mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+        settings = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        settings[WORKER] = self._mark  # inherited by all that the environment starts
         self._process = subprocess.Popen(
             words,
             pass_fds=(theirs.fileno(),),
@@ -423,11 +436,13 @@ class Worker:
             raise
 
     def _receive(self, seconds: float) -> Any:
-        if not self._connection.poll(seconds):
-            self.kill()
-            raise WorkerLost(f"has not answered for {seconds:g} s")
-        with self._limit(seconds):
-            result = self._connection.recv()
+        result: Any = ALIVE
+        while isinstance(result, str) and result == ALIVE:
+            if not self._connection.poll(seconds):
+                self.kill()
+                raise WorkerLost(f"has not answered for {seconds:g} s")
+            with self._limit(seconds):
+                result = self._connection.recv()
         if not isinstance(result, Failure):
             return result
         self.kill()
@@ -474,6 +489,7 @@ class Worker:
                 process.wait(timeout=grace)
         _kill_group(process.pid)
         process.wait()
+        marked.end(WORKER, self._mark)  # children that left the process group
 
 
 def _keep_output(stream: Any, path: Path) -> None:
@@ -547,7 +563,6 @@ def insist(
     worker: Worker, request: RolloutRequest | EvalRequest, setup: EnvSetup, seconds: float, say: Callable[[str], None]
 ) -> Any:
     """Returns a worker's result, from new processes if need be; the last try abandons the episodes and begins others."""
-    seconds *= request.episodes if isinstance(request, EvalRequest) else 1
     for left in reversed(range(TRIES)):
         try:
             return worker.answer(seconds)

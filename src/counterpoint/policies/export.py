@@ -30,10 +30,10 @@ from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import mlp
-from counterpoint.core.spaces import Box
-from counterpoint.core.types import Environment
-from counterpoint.policies.policy import Policy, load
+from counterpoint.policies.policy import Policy, load_closed
 from counterpoint.runs import Run, open_run
+from counterpoint.runs.files import digest_of_file, expanded, sealed
+from counterpoint.training import recorded
 
 FORMATS = ("onnx", "numpy", "safetensors")
 
@@ -76,11 +76,13 @@ def export(
     seed_index: int = 0,
     at: str | int = "last",
     env: str = "",
+    trust: bool = False,
     member: int | None = None,
 ) -> Path:
     """Writes a policy of a run for use elsewhere and returns the folder (empty `out`: inside the run's own).
 
-    `at`, `env` and `member` are those of `counterpoint.load`; of an ensemble the first sub-policy is exported by default.
+    `at`, `env`, `trust` and `member` are those of `counterpoint.load`; a run that describes its environment needs neither `env`
+    nor `trust`, and of an ensemble the first sub-policy is exported by default.
     """
     if format not in FORMATS:
         raise UsageError(f"format must be one of {', '.join(FORMATS)}, not {format!r}.")
@@ -88,9 +90,9 @@ def export(
         for package in ("onnx", "onnxruntime"):
             _import(package)
     run = run if isinstance(run, Run) else open_run(run)
-    folder = Path(out).expanduser() if out else run.path / "export" / format
+    folder = expanded(out) if out else run.path / "export" / format
     _check_free(folder)
-    policy = load(run, seed_index, at, env, member)
+    policy = load_closed(run, seed_index, at, env, trust, member)
     parts = parts_of(run, policy, seed_index)
     obs, expected = trials_of(run, policy, NUM_TRIALS)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -102,8 +104,9 @@ def export(
         write(draft, parts)
         apart = _compare(parts, expected, answer(draft, parts, obs))
         files = sorted(path.name for path in draft.iterdir())
-        facts = {"format": format, "files": files, "largest_difference": apart, "about": parts.about}
-        (draft / MANIFEST).write_text(json.dumps(facts, indent=2))
+        sums = {file: digest_of_file(draft / file) for file in files}
+        facts = {"format": format, "files": files, "sums": sums, "largest_difference": apart, "about": parts.about}
+        (draft / MANIFEST).write_text(json.dumps(sealed(facts), indent=2))
         _put(draft, folder)
     except OSError as error:
         raise UsageError(f"cannot write {folder} ({error.strerror or error}): choose another --out.") from error
@@ -323,7 +326,7 @@ def _plain(run: Run, policy: Policy) -> Actors:
 
 def parts_of(run: Run, policy: Policy, seed_index: int) -> Parts:
     """Returns what is exported of a run's policy."""
-    spec, config = policy.env.spec, configs.from_dict(run.config)
+    spec, first_seed = policy.env.spec, configs.from_dict(run.config).training.seed
     actors = _plain(run, policy)
     rules = numpy_policy.Rules(**actors.rules)
     each = range(spec.num_agents)
@@ -334,42 +337,17 @@ def parts_of(run: Run, policy: Policy, seed_index: int) -> Parts:
         "counterpoint": __version__,
         "run": run.name,
         "scenario": policy.env.name,
-        "seed": config.training.seed + seed_index,
+        "seed": first_seed + seed_index,
         "step": saved.get("step"),
         "episodes": saved.get("episodes"),
         "agents": list(spec.agents),
         "obs_sizes": list(spec.obs_sizes),
         "spaces": [space._asdict() for space in spaces],
-        "integers": [_integers(policy.env, i) for i in each],
-        "joined": [_joined(policy.env, i) for i in each],
+        "integers": [recorded.integers(policy.env, i) for i in each],
+        "joined": [recorded.joined(policy.env, i) for i in each],
         "rules": rules._asdict(),
     }
     return Parts(team, about, stems_of(spec.agents))
-
-
-def _joined(env: Environment, i: int) -> bool:
-    """Returns whether an agent's native action is a single number."""
-    space = env.spec.action_spaces[i]
-    return isinstance(space, Box) or np.ndim(env.decode(i, space.one_hot([0] * len(space.heads)))) == 0
-
-
-def _integers(env: Environment, i: int) -> list[list[int]]:
-    """Returns the environment's own integer for each choice of each head, however it counts them."""
-    space = env.spec.action_spaces[i]
-    if isinstance(space, Box):
-        return []
-    tables = []
-    for head, width in enumerate(space.heads):
-        choices = [[k * (other == head) for other in range(len(space.heads))] for k in range(width)]
-        tables.append([_digits(env.decode(i, space.one_hot(choice)), space.heads)[head] for choice in choices])
-    return tables
-
-
-def _digits(action: Any, heads: tuple[int, ...]) -> list[int]:
-    """Returns a native action as one integer per head."""
-    if np.ndim(action) == 0 and len(heads) > 1:
-        return [int(digit) for digit in np.unravel_index(int(action), heads, order="F")]
-    return [int(digit) for digit in np.ravel(action)]
 
 
 def stems_of(agents: tuple[str, ...]) -> list[str]:

@@ -1,6 +1,7 @@
 """A trained team: maps observations by agent name to actions by agent name."""
 
 import copy
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm
 from counterpoint.algos.ensemble import only_member
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
 from counterpoint.core.picture import Picture
+from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment
 from counterpoint.policies.random import random_actors, random_algorithm
-from counterpoint.runs import Run, history, open_run
-from counterpoint.training import sources
+from counterpoint.runs import Run, display, history, open_run
+from counterpoint.runs.tables import html_table
+from counterpoint.training import recorded, sources
 from counterpoint.training.evaluate import LATE, Episodes, evaluator, pictures, save_film
 from counterpoint.training.opponents import actors_of, algorithm_of, open_env
 from counterpoint.viz import render
+
+MOST_ROWS = 12
+"""Rows of the table of agents in a notebook, at most."""
 
 
 class Policy:
@@ -39,7 +44,9 @@ class Policy:
     ) -> None:
         self.env, self.algo, self.parameters, self.actors = env, algo, parameters, actors
         self.about: dict[str, Any] = {}
-        """What is known of a policy that was loaded: `episodes` and `step` at which it was saved."""
+        """What is known of a policy that was loaded: `episodes` and `step` at which it was saved, and its `seed_index`."""
+        self.run: Run | None = None
+        """The run that it was loaded from."""
         self._key = prng.key(seed)
         self._calls = 0
         self._greedy = jax.jit(algo.greedy)
@@ -48,6 +55,36 @@ class Policy:
         )
         self._evaluate = evaluator(env, algo, actors)
         self.reset()
+
+    def __repr__(self) -> str:
+        trained = f", trained for {self.about['episodes']} episodes" if "episodes" in self.about else ""
+        return f"Policy({self.env.name}: {', '.join(self.env.spec.agents)}{trained})"
+
+    def _repr_html_(self) -> str:
+        """Returns the policy for a notebook: its agents, the learning curve of its run, and a film.
+
+        The film is that of the run if this is the policy it ended with; otherwise an episode is played, in a compiled world.
+        """
+        spec, episodes = self.env.spec, self.about.get("episodes")
+        sizes = zip(spec.agents, spec.teams, spec.obs_sizes, spec.action_spaces, strict=True)
+        rows = [[agent, team, size, _words(space)] for agent, team, size, space in sizes]
+        if len(rows) > MOST_ROWS:
+            rows = [*rows[: MOST_ROWS - 1], [f"… {len(rows) - MOST_ROWS + 1} more", "", None, ""]]
+        table = html_table(["agent", "team", "observation", "action"], rows)
+        curve = display.image(self.run.curve_path, "learning curve") if self.run else ""
+        if self.run and self.about.get("finished") and self.about["seed_index"] == 0:
+            film = display.image(self.run.gif_path, "film of the trained team")
+        else:
+            film = self._film_html() if self.env.compiled is not None else ""
+        about = [self.env.name, f"trained for {episodes} episodes" if episodes is not None else ""]
+        return display.panel("Policy", about, [part for part in (table, curve, film) if part])
+
+    def _film_html(self) -> str:
+        """Returns a film of one greedy episode, or nothing if the environment cannot draw."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "film.gif"
+            self.save_film(path, episodes=1)
+            return display.image(path, "film of one episode")
 
     def reset(self) -> None:
         """Forgets the episode."""
@@ -116,16 +153,25 @@ class Policy:
 
 
 def load(
-    run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "", member: int | None = None
+    run: str | Path | Run,
+    seed_index: int = 0,
+    at: str | int = "last",
+    env: str = "",
+    trust: bool = False,
+    member: int | None = None,
 ) -> Policy:
     """Returns a policy of a run (of its first seed by default).
 
     `at` selects the last one, the "best" by evaluation, or the one kept nearest to a number of episodes. `env` is the place of
-    an environment of your own that has moved since. An ensemble draws a sub-policy for each episode unless `member` selects
-    one.
+    an environment of your own that has moved since. A run that names code and was not made by you on this machine needs
+    `trust`, or the environment again. An ensemble draws a sub-policy for each episode unless `member` selects one.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    policy = _load(run, seed_index, [at], env)[0]
+    return _of_member(_load(run, seed_index, [at], env, trust)[0], run, member)
+
+
+def _of_member(policy: Policy, run: Run, member: int | None) -> Policy:
+    """Returns an ensemble's policy with one sub-policy alone, if one is chosen."""
     if member is None:
         return policy
     size = int(run.config.get("opponents", {}).get("ensemble", 1))
@@ -134,34 +180,61 @@ def load(
     return policy.with_parameters(only_member(policy.parameters, member), policy.about) if size > 1 else policy
 
 
-def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "") -> list[Policy]:
+def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False) -> list[Policy]:
     """Returns every policy that a run kept along the way, the last one included, in the order of training."""
     run = run if isinstance(run, Run) else open_run(run)
-    return _load(run, seed_index, history.episodes_of(run), env)
+    sources.settings_of(run, env, trust)  # refuses a stranger's code before anything else is said
+    return _load(run, seed_index, history.episodes_of(run), env, trust)
 
 
-def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str) -> list[Policy]:
-    """Returns the policies of these moments of a run; the environment is opened once for all."""
-    config = sources.located(configs.from_dict(run.config), run, env)
+def load_closed(
+    run: Run,
+    seed_index: int = 0,
+    at: str | int = "last",
+    env: str = "",
+    trust: bool = False,
+    member: int | None = None,
+) -> Policy:
+    """Returns a policy of a run without opening its environment, if the run describes it: the policy can act, not play."""
+    return _of_member(_load(run, seed_index, [at], env, trust, closed=True)[0], run, member)
+
+
+def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, trust: bool, closed: bool = False) -> list[Policy]:
+    """Returns the policies of these moments of a run; the environment is opened once for all, or not at all if `closed`."""
+    described = recorded.read(run) if closed and not env else None
+    config = sources.settings_of(run, env, trust, given=("env",) if described else ())
+    if not config.world.env:
+        described = None  # worlds of ours are data, and know more
+    config = config if described else sources.located(config, run, env)
     if not 0 <= seed_index < config.training.num_seeds:
         raise UsageError(
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     found = [history.load_at(run, at, seed_index) for at in moments]
-    world = open_env(config, run.path)
-    config.check(world)
+    world: Environment = described or open_env(config, run.path)
+    if world is not described:
+        config.check(world)
     algo = algorithm_of(config, world)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}
     first = Policy(world, algo, None, actors=actors_of(config, world.spec))
+    first.run = run
     policies = []
     for at, (tensors, about) in zip(moments, found, strict=True):
         if {name: tensor.shape[1:] for name, tensor in tensors.items()} != wanted:
             what = "policy.safetensors" if at == "last" else f"the policy at {at}"
             raise UsageError(f"{what} of {run.path} does not fit its config.json: restore both, or train anew.")
         leaves = [jnp.asarray(tensors[name][seed_index]) for name in wanted]
-        policies.append(first.with_parameters(jax.tree.unflatten(jax.tree.structure(shapes), leaves), about))
+        parameters = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+        policies.append(first.with_parameters(parameters, about | {"seed_index": seed_index}))
     return policies
+
+
+def _words(space: Discrete | Box) -> str:
+    """Returns an action space in words."""
+    if isinstance(space, Box):
+        return f"{space.size} real number{'s' * (space.size > 1)}"
+    return " and ".join(f"1 of {count}" for count in space.heads)
 
 
 def random_team(env: Environment) -> Policy:

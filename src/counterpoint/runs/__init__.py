@@ -6,9 +6,12 @@ checkpoints.py   manifests, state files and replay segments
 saver.py         checkpoints written in the background
 history.py       the best policy and some along the way
 lock.py          one writer per run
+trust.py         whose code a run may execute
+integrity.py     checks every file of a run against its checksum
 listing.py       the list of runs in a folder
 files.py         files that are never half written
-tables.py        tables as Markdown and CSV
+tables.py        tables as Markdown, HTML and CSV
+display.py       a run's last report, and a run as HTML for notebooks
 stats.py         means, bootstrap intervals and averaged curves
 """
 

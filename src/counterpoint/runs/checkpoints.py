@@ -7,6 +7,7 @@ with other content, even when a resumed run takes a different course.
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -78,6 +79,18 @@ def load(run: Path) -> Checkpoint | None:
     if problems:
         raise UsageError(f"{run} has no intact checkpoint left, restore its files or start a new run: {'; '.join(problems)}")
     return None
+
+
+def problems(run: Path) -> list[tuple[Path, str]]:
+    """Returns the manifest of each checkpoint, newest first, with a clause that says what is wrong with it, if anything is."""
+    found = []
+    for path in _manifest_paths(run / "checkpoints"):
+        try:
+            _read_checkpoint(path, ())
+            found.append((path, ""))
+        except _Damaged as damage:
+            found.append((path, f"{damage}: resuming uses an older checkpoint."))
+    return found
 
 
 def remove_after(run: Path, step: int) -> None:
@@ -172,11 +185,35 @@ def _read_manifest(path: Path) -> _Manifest:
         facts = json.loads(data)["checkpoint"]
         segments = tuple(_File(**file) for file in facts["segments"])
         manifest = _Manifest(**facts | {"state": _File(**facts["state"]), "segments": segments})
-    except (ValueError, KeyError, TypeError):
-        manifest = None
-    if manifest is None or manifest.render() != data:
+        intact = manifest.render() == data and _is_sound(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        manifest, intact = None, False
+    if manifest is None or not intact:
         raise _Damaged(f"{path.name} is damaged (its content does not match its checksum)")
     return manifest
+
+
+def _is_sound(manifest: _Manifest) -> bool:
+    """Returns whether a manifest holds what ours do: a checksum says that it is unchanged, not who wrote it."""
+    numbers = [manifest.step, manifest.capacity, manifest.added]
+    numbers += [number for file in manifest.files for number in (file.size, file.first, file.length)]
+    names = [file.name for file in manifest.files]
+    return (
+        all(isinstance(number, int) and 0 <= number < 2**62 for number in numbers)
+        and all(isinstance(name, str) and re.fullmatch(r"(state|replay)-[0-9a-f-]+\.safetensors", name) for name in names)
+        and all(file.length <= manifest.capacity for file in manifest.segments)
+        and isinstance(manifest.counters, dict)
+    )
+
+
+def _ring(rows: np.ndarray, capacity: int, name: str) -> np.ndarray:
+    """Returns an empty ring for such rows, if this machine can hold it."""
+    if rows.ndim != 3:
+        raise _Damaged(f"{name} does not hold rows of a replay")
+    size = rows.shape[0] * capacity * rows.shape[2] * rows.itemsize
+    if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise _Damaged(f"its replay of {size / 2**30:.1f} GiB does not fit into this machine's memory")
+    return np.zeros((rows.shape[0], capacity, rows.shape[2]), rows.dtype)
 
 
 def _read_checkpoint(path: Path, problems: tuple[str, ...]) -> Checkpoint:
@@ -185,21 +222,27 @@ def _read_checkpoint(path: Path, problems: tuple[str, ...]) -> Checkpoint:
     state = _read_tensors(path.parent, manifest.state)
     ring = None
     for file in manifest.segments:
-        rows = _read_tensors(path.parent, file)["rows"]
+        rows = _read_tensors(path.parent, file).get("rows", np.zeros(0))
         if ring is None:
-            ring = np.zeros((rows.shape[0], manifest.capacity, rows.shape[2]), rows.dtype)
+            ring = _ring(rows, manifest.capacity, file.name)
+        if rows.shape != (ring.shape[0], file.length, ring.shape[2]):
+            raise _Damaged(f"{file.name} does not hold the rows that {path.name} lists")
         # Later rows overwrite those that the ring has dropped: segments come in order, and none is longer than the ring.
         ring[:, np.arange(file.first, file.first + file.length) % manifest.capacity] = rows
     return Checkpoint(manifest.step, state, manifest.counters, manifest.added, ring, problems)
 
 
 def _read_tensors(folder: Path, file: _File) -> dict[str, np.ndarray]:
-    data = _read(folder / file.name)
-    if len(data) != file.size:
-        raise _Damaged(f"{file.name} is truncated ({len(data)} bytes instead of {file.size})")
+    path = folder / file.name
+    if path.is_file() and path.stat().st_size != file.size:  # before reading it: it may be of any size
+        raise _Damaged(f"{file.name} is truncated ({path.stat().st_size} bytes instead of {file.size})")
+    data = _read(path)
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise _Damaged(f"{file.name} is damaged (its content does not match its checksum)")
-    return safetensors.numpy.load(data)
+    try:
+        return safetensors.numpy.load(data)
+    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise _Damaged(f"{file.name} is not a file of tensors ({error})") from None
 
 
 def _write_tensors(folder: Path, stem: str, tensors: Mapping[str, np.ndarray], first: int = 0, length: int = 0) -> _File:

@@ -1,7 +1,8 @@
 """A run is a folder, and only this package reads and writes its files.
 
 config.json           the settings, written when the run is created and when resuming changes some
-metrics.csv           one row per report and seed
+spec.json             the agents and their spaces, so that nothing needs the environment to describe the run
+metrics.csv           one row per report and seed; metrics.sums holds the checksum of each line
 checkpoints/          ckpt-<step>.json and the files it lists: one state-… and the replay-… segments still in the ring
 policy.safetensors    the networks that act
 policies/             the best policy by evaluation and at most 20 along the way (history.py states the rule)
@@ -15,7 +16,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,18 @@ import numpy as np
 import safetensors
 
 from counterpoint import __version__
+from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
-from counterpoint.runs import checkpoints, files, metrics
+from counterpoint.runs import checkpoints, display, files, metrics, trust
 from counterpoint.runs.checkpoints import Checkpoint, Segment
 from counterpoint.runs.metrics import Cell
 
 RUNS = Path("runs")
 """The folder in which a bare name is looked up."""
-OWN_KEYS = ("format", "counterpoint", "changes")
+OWN_KEYS = ("format", "counterpoint", "changes", trust.SOURCES, trust.SIGNATURE, files.SEAL)
 """What config.json holds besides the settings."""
+LONGEST_CONFIG = 10_000_000
+"""Bytes of the longest settings file that is read."""
 FORMAT = 1
 """Increased whenever an older counterpoint could no longer read what this one writes."""
 
@@ -77,6 +81,15 @@ class Run:
         """The settings that changed when the run was resumed: [{"episode": 4000, "lr": [0.01, 0.001]}], old and new value."""
         return _read_config(self.path).get("changes", [])
 
+    def is_trusted(self) -> bool:
+        """Returns whether the run names no code, or this user made it on this machine."""
+        config = _read_config(self.path)
+        return not trust.named_code(config) or trust.is_signed(config)
+
+    def require_trust(self, given: Collection[str] = (), trusted: bool = False) -> None:
+        """Refuses the run if it names code that is not in `given`, unless it is trusted or this user made it here."""
+        trust.require(self.path, _read_config(self.path), given, trusted)
+
     def rewrite_config(self, config: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> None:
         """Replaces the settings of a run that goes on with others, and records what changed."""
         recorded = [*self.changes, *([dict(changes)] if changes else [])]
@@ -97,28 +110,57 @@ class Run:
         """Returns the metrics row by row, numbers as numbers, without lines that are torn or mangled."""
         return metrics.read_rows(self.metrics_path)
 
-    def truncate_metrics(self, step: int) -> None:
-        """Drops the metrics beyond `step`, so that a resumed run writes each row once."""
-        metrics.truncate(self.metrics_path, step)
+    @property
+    def metrics(self) -> Any:
+        """The metrics as a pandas DataFrame, one row per report and seed.
+
+        Without pandas it is a dictionary of NumPy arrays by column, so that `run.metrics["episode"]` works either way.
+        """
+        return metrics.columns_of(self.metrics_path)
+
+    def _repr_html_(self) -> str:
+        """Returns the run for a notebook: its last report, curve and film."""
+        return display.run_html(self)
+
+    def truncate_metrics(self, step: int) -> str:
+        """Drops the metrics beyond `step`, so that a resumed run writes each row once; returns a sentence about damage."""
+        return metrics.truncate(self.metrics_path, step)
 
     def append_learners(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Appends rows to the timeline of the learners, with seconds rounded to a tenth of a millisecond."""
         path = self.learners_path
         cells = [[round(row[c], 4) if isinstance(row[c], float) else row[c] for c in columns] for row in rows]
-        with files.explained(path), open(path, "ab") as file:
-            file.write((b"" if file.tell() else metrics.line(list(columns))) + b"".join(map(metrics.line, cells)))
+        metrics.append(path, list(columns), cells)
 
     def save_policy(self, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
         """Replaces policy.safetensors by these tensors and a JSON description of them."""
-        files.write_durably(self.policy_path, files.pack_tensors(tensors, {"about": files.compact_json(about)}))
+        files.write_durably(self.policy_path, files.pack_policy(tensors, about))
 
     def load_policy(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Returns the tensors of policy.safetensors and their description."""
         return read_policy(self.policy_path)
 
     def policy_about(self) -> dict[str, Any]:
-        """Returns the description of policy.safetensors without reading its tensors."""
-        return read_policy(self.policy_path, tensors=False)[1]
+        """Returns the description of policy.safetensors."""
+        return read_policy(self.policy_path)[1]
+
+    def save_spec(self, facts: Mapping[str, Any]) -> None:
+        """Writes spec.json: what commands need to know about the environment without opening it."""
+        files.write_durably(self.path / "spec.json", json.dumps(files.sealed(facts), indent=1).encode())
+
+    def load_spec(self) -> dict[str, Any] | None:
+        """Returns the content of spec.json, or None if the run has none."""
+        path = self.path / "spec.json"
+        if not path.exists():
+            return None
+        try:
+            facts = read_json(path)
+            intact = isinstance(facts, dict) and files.SEAL in facts and files.is_intact(facts)
+        except (OSError, ValueError):
+            facts, intact = {}, False
+        if not intact:
+            raise UsageError(f"{path} is damaged (its content does not match its checksum): resume the run to write it again.")
+        return facts
 
     def save(
         self, step: int, state: Mapping[str, np.ndarray], counters: Mapping[str, Any], segments: Sequence[Segment] = (),
@@ -131,18 +173,23 @@ class Run:
         """Returns the newest checkpoint whose files are all intact, or None if there is none yet. Changes nothing on disk."""
         return checkpoints.load(self.path)
 
-    def rewind(self, step: int) -> None:
-        """Restores the folder to checkpoint `step`: drops newer metrics and newer (that is, damaged) checkpoints."""
-        self.truncate_metrics(step)
+    def rewind(self, step: int) -> str:
+        """Restores the folder to checkpoint `step`: drops newer metrics and newer (that is, damaged) checkpoints.
+
+        Returns a sentence about damaged metrics, if there are any.
+        """
+        problem = self.truncate_metrics(step)
         checkpoints.remove_after(self.path, step)
+        return problem
 
 
 def create(save_dir: str | os.PathLike[str], exp_name: str, config: Mapping[str, Any]) -> Run:
     """Creates a run in <save_dir>/<exp_name>, or in <exp_name>-2, -3, … if that name is taken."""
     if not exp_name or exp_name in (".", "..") or re.search(r"[/\\\0]", exp_name):
-        raise UsageError(f"exp_name must be the name of a folder, without slashes, not {exp_name!r}: choose one like 'tag-1'")
+        name = shown(repr(exp_name))
+        raise UsageError(f"exp_name must be the name of a folder, without slashes, not {name}: choose one like 'tag-1'")
     text = _render_config(config)
-    parent = Path(save_dir).expanduser()
+    parent = files.expanded(save_dir)
     path = parent / exp_name
     with files.explained(path):
         parent.mkdir(parents=True, exist_ok=True)
@@ -162,11 +209,20 @@ def create(save_dir: str | os.PathLike[str], exp_name: str, config: Mapping[str,
 
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Returns the run in a folder that `create` made; a bare name is also looked up in ./runs."""
-    folder = Path(path).expanduser()
-    if _is_bare(path) and not (folder / "config.json").exists() and (RUNS / folder / "config.json").exists():
-        folder = RUNS / folder
+    folder = find(path)
     _read_config(folder)
     return Run(folder)
+
+
+def find(path: str | os.PathLike[str]) -> Path:
+    """Returns the folder that a path, or a bare name in ./runs, stands for."""
+    folder = files.expanded(path)
+    try:
+        if _is_bare(path) and not (folder / "config.json").exists() and (RUNS / folder / "config.json").exists():
+            folder = RUNS / folder
+    except OSError as error:
+        raise UsageError(f"{shown(str(path))} is not a run ({error.strerror}): check the path.") from None
+    return folder
 
 
 def _is_bare(path: str | os.PathLike[str]) -> bool:
@@ -175,30 +231,55 @@ def _is_bare(path: str | os.PathLike[str]) -> bool:
     return bool(text) and os.sep not in text and text not in (".", "..", "~")
 
 
-def read_policy(path: Path, tensors: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the tensors (or none of them) of a policy file and their description."""
+def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns the tensors of a policy file and their description; refuses a file that is not as it was written."""
     try:
+        # The header says how large each tensor is, and safetensors refuses one that differs from the file's own size.
         with safetensors.safe_open(path, "np") as file:
-            names = file.keys() if tensors else ()
-            return {name: file.get_tensor(name) for name in names}, json.loads(file.metadata()["about"])
+            facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if facts.keys() != {"about"}:
+            raise ValueError(f"its header has the entries {shown(', '.join(sorted(facts)))} instead of a description")
+        about = json.loads(facts["about"])
+        if not isinstance(about, dict):
+            raise ValueError("it has no description")
+        seal = about.pop(files.SEAL, None)
+        if (seal is None and files.has_stray_seal(about)) or seal not in (None, files.policy_digest(tensors, about)):
+            raise ValueError("its content does not match its checksum")
+        return tensors, about
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist: the run has saved no policy yet, let it train longer") from None
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        raise UsageError(f"{path} is damaged ({error}): resume the run to write it again") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError) as error:
+        spare = ", or use another policy of the run by --at" if path.parent.name != "policies" else ": use another one by --at"
+        again = ": resume the run to write it again" if path.parent.name != "policies" else ""
+        raise UsageError(f"{path} is damaged ({shown(str(error), 200)}){again}{spare}") from None
 
 
 def _render_config(config: Mapping[str, Any], changes: Sequence[Mapping[str, Any]] = ()) -> bytes:
     if taken := config.keys() & set(OWN_KEYS):
         raise ValueError(f"the settings {sorted(taken)} are written by runs.create itself")
     facts = {"format": FORMAT, "counterpoint": __version__, **config} | ({"changes": list(changes)} if changes else {})
-    return json.dumps(facts, indent=2).encode()
+    return json.dumps(files.sealed(trust.signed(json.loads(json.dumps(facts)))), indent=2).encode()
+
+
+def read_json(path: Path) -> Any:
+    """Returns the content of a small JSON file; raises ValueError for one that is too long or nested too deep."""
+    with path.open("rb") as file:
+        data = file.read(LONGEST_CONFIG + 1)
+    if len(data) > LONGEST_CONFIG:
+        raise ValueError(f"it is longer than {LONGEST_CONFIG} bytes")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_bytes())
-        version = int(config["format"])
+        config = read_json(path)
+        version = config["format"]
+        if not isinstance(config, dict) or not isinstance(version, int):
+            raise ValueError("it does not hold the settings of a run")
     except (FileNotFoundError, NotADirectoryError):
         inside = sorted(found.parent.name for found in folder.glob("*/config.json"))
         more = ", …" if inside[5:] else ""
@@ -207,11 +288,17 @@ def _read_config(folder: Path) -> dict[str, Any]:
         )
         raise UsageError(f"{folder} is not a run, it has no config.json: {hint}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} cannot be read ({error!r}): restore it or start a new run") from None
+        raise UsageError(f"{path} cannot be read ({shown(repr(error), 200)}): restore it or start a new run") from None
     if version > FORMAT:
+        other = shown(str(config.get("counterpoint")))
         raise UsageError(
-            f"{folder} was written by counterpoint {config.get('counterpoint')} in format {version}, but this is {__version__} "
+            f"{folder} was written by counterpoint {other} in format {version}, but this is {__version__} "
             f"and reads formats up to {FORMAT}: upgrade counterpoint"
+        )
+    if not files.is_intact(config):
+        raise UsageError(
+            f"{path} is damaged or was edited (its content does not match its checksum): restore it, or remove its entry"
+            f" {files.SEAL!r} to accept it as it is."
         )
     return config
 

@@ -47,7 +47,7 @@ def keep(run: Run, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any], 
     if about["episodes"] in wanted:
         with files.explained(path):
             path.parent.mkdir(exist_ok=True)
-        files.write_durably(path, files.pack_tensors(tensors, {"about": files.compact_json(about)}))
+        files.write_durably(path, files.pack_policy(tensors, about))
     for episodes in present.keys() - set(wanted):
         with suppress(OSError):  # the next call tries again
             present[episodes].unlink()
@@ -119,7 +119,7 @@ class Best:
         with files.explained(self._path):
             self._path.parent.mkdir(exist_ok=True)
         facts = {**about, "seeds": self._seeds}
-        files.write_durably(self._path, files.pack_tensors(self._tensors, {"about": files.compact_json(facts)}))
+        files.write_durably(self._path, files.pack_policy(self._tensors, facts))
         self._changed = False
 
 

@@ -13,14 +13,15 @@ from typing import Any, Literal
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock, metrics
+from counterpoint.runs.files import expanded
 from counterpoint.runs.folder import Run
 from counterpoint.runs.history import SUCCESS
 
 State = Literal["running", "stopped", "finished", "unreadable"]
 
 DERIVED = (
-    *("exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir", "preset", "restore", "display", "benchmark", "devices"),
-    *("report_every", "save_rate", "workers"),
+    *("exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir", "preset", "restore", "display", "benchmark", "trust"),
+    *("report_every", "save_rate", "workers", "devices"),
 )
 """Settings that say nothing about how a run learns."""
 SHOWN = ("scenario", "env", "algorithm", "good_policy", "adv_policy", "num_episodes")
@@ -60,7 +61,7 @@ class Summary:
 
 def list_runs(save_dir: str | os.PathLike[str]) -> list[Summary]:
     """Returns the runs in a folder, newest last. Reads the settings and the last rows of each, never all its metrics."""
-    found = (_summary(path.parent) for path in Path(save_dir).expanduser().glob("*/config.json"))
+    found = (_summary(path.parent) for path in expanded(save_dir).glob("*/config.json"))
     return with_differences(sorted(found, key=lambda run: (-run.age, run.name)))
 
 
@@ -143,7 +144,7 @@ def _summary(path: Path) -> Summary:
         env, algorithm = _env(settings), _algorithm(settings)
         planned, seeds = int(settings["num_episodes"]), int(settings.get("num_seeds", 1))
         rows = metrics.last_rows(run.metrics_path, max(1, min(seeds, 10_000)))
-    except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return Summary(name=path.name, age=age)
     last = list({row.get("seed"): row for row in rows}.values())
     episodes = min((cell for row in last if isinstance(cell := row.get("episode"), int)), default=0)

@@ -1,89 +1,267 @@
-"""The metrics table `metrics.csv`: appended row by row, readable even if a kill tore its last line."""
+"""The metrics table `metrics.csv`: appended row by row, readable even if a kill tore its last line.
+
+Beside it, `metrics.sums` holds one record per line, offset and checksum in hexadecimal and of fixed width, written after the
+line. A line that differs from its record, or that begins where no record says so, is damaged and left out, with a warning.
+Lines after the last record are accepted: a kill may come between a line and its record. `learners.csv` is kept in the same way.
+"""
 
 import csv
+import importlib.util
 import io
 import os
-import re
-from collections.abc import Mapping, Sequence
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from counterpoint.core.errors import Damage, UsageError
 from counterpoint.runs import files
 
 BLOCK = 1 << 14
 """Bytes to read from a file's end at first."""
+RECORD = 22
+"""Bytes of one record of the sums."""
 Cell = int | float | str | None
 """One value of the metrics table; None where a row left it out."""
 
 
 def append_row(path: Path, row: Mapping[str, int | float | str | np.generic]) -> None:
     """Appends a row at once. The first row fixes the columns; a later row may leave some out."""
+    row = {_on_one_line(name): value for name, value in row.items()}
+    columns = header_of(path) or list(row)
+    if unknown := row.keys() - set(columns):
+        raise ValueError(f"{path.name} has the columns {columns}, not {sorted(unknown)}")
+    append(path, columns, [[row.get(column, "") for column in columns]])
+
+
+def append(path: Path, columns: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
+    """Appends rows, after the columns if the file is new, and their checksums."""
     with files.explained(path), open(path, "a+b") as file:
-        file.seek(0)
-        lines = _complete_lines(file.read())
-        file.truncate(sum(map(len, lines)))  # drop a last line that a kill tore, so that the new row starts on its own line
-        columns = _cells(lines[0]) if lines else list(row)
-        if unknown := row.keys() - set(columns):
-            raise ValueError(f"metrics.csv has the columns {columns}, not {sorted(unknown)}")
-        file.write((b"" if lines else line(columns)) + line([row.get(column, "") for column in columns]))
+        end = _end_of_lines(file)
+        file.truncate(end)  # drop a last line that a kill tore, so that the new row starts on its own line
+        texts = [*([] if end else [line(columns)]), *map(line, rows)]
+        file.write(b"".join(texts))
+    if end and not sums_path(path).exists():
+        return  # an older run without sums: resuming it writes them
+    with files.explained(path), open(sums_path(path), "ab" if end else "wb") as file:
+        file.truncate(file.tell() // RECORD * RECORD)
+        file.write(_records(texts, end))
+
+
+def sums_path(path: Path) -> Path:
+    return path.with_suffix(".sums")
+
+
+class Line(NamedTuple):
+    """A complete line of a table."""
+
+    offset: int
+    text: bytes
+
+
+class Checked(NamedTuple):
+    """The lines of a table that are as they were written, the first one apart, and what is wrong with the others."""
+
+    header: bytes
+    rows: list[bytes]
+    problem: str
+
+
+def check(path: Path) -> Checked:
+    """Returns the intact lines of a table; raises UsageError if the names of its columns are damaged."""
+    first, *lines = [*_lines(_read(path), 0)] or [Line(0, b"")]
+    sums = _sums(path)
+    _refuse_damaged_header(path, first.text, sums)
+    good, problem = _intact(path, lines, sums, first.text)
+    return Checked(first.text, [text for _, text in good], problem)
+
+
+def _refuse_damaged_header(path: Path, header: bytes, sums: Mapping[int, int]) -> None:
+    if sums.get(0, zlib.crc32(header)) != zlib.crc32(header):
+        raise UsageError(f"{path} is damaged in its first line, the names of the columns: restore it, or remove it and resume.")
+
+
+def read_cells(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Returns the columns and the intact rows as text; warns of damage."""
+    header, rows, problem = check(path)
+    if problem:
+        warnings.warn(Damage(problem), stacklevel=2)
+    columns = _cells(header)
+    return columns, [row for row in map(_cells, rows) if len(row) == len(columns)]
 
 
 def read_rows(path: Path) -> list[dict[str, Cell]]:
-    """Returns the rows with numbers as numbers, without lines that are torn or mangled."""
-    columns, *rows = map(_cells, _read_lines(path) or [b""])
-    return [dict(zip(columns, map(_number, row), strict=True)) for row in rows if len(row) == len(columns)]
+    """Returns the rows with numbers as numbers, without lines that are torn or damaged; warns of damage."""
+    columns, rows = read_cells(path)
+    return [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
+
+
+def columns_of(path: Path) -> Any:
+    """Returns the rows as a pandas DataFrame, or without pandas as a dictionary of arrays: table["episode"] works with both."""
+    names, cells = read_cells(path)
+    rows = [dict(zip(names, map(_number, row), strict=True)) for row in cells]
+    if importlib.util.find_spec("pandas") is not None:
+        import pandas  # pyright: ignore[reportMissingImports] — an extra
+
+        return pandas.DataFrame(rows, columns=names)
+    return {name: _array([row[name] for row in rows]) for name in names}
+
+
+def _array(cells: list[Cell]) -> np.ndarray:
+    """Returns a column as an array, with NaN where a cell is missing among numbers."""
+    if all(isinstance(cell, int) for cell in cells):
+        return np.array(cells, int)
+    if any(isinstance(cell, str) for cell in cells):
+        return np.array(cells, object)
+    return np.array([np.nan if cell is None else cell for cell in cells], float)
 
 
 def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:
-    """Returns the last `count` rows, or fewer if there are fewer, without reading the whole file."""
+    """Returns the last `count` rows, or fewer if there are fewer, without reading the whole file; warns of damage."""
     try:
         with open(path, "rb") as file:
             header, size = file.readline(), file.seek(0, os.SEEK_END)
-            block = BLOCK
+            sums, block = _sums(path, most=1 << 16), BLOCK
+            _refuse_damaged_header(path, header, sums)
+            columns = _cells(header)
             while True:
                 start = max(len(header), size - block)
                 file.seek(start)
-                lines = _complete_lines(file.read(size - start))
+                lines = [*_lines(file.read(size - start), start)]
                 lines = lines if start == len(header) else lines[1:]  # the block may begin within a line
-                columns = _cells(header)
-                rows = [row for row in map(_cells, lines[-2 * count :]) if len(row) == len(columns)][-count:]
+                good, problem = _intact(path, lines, sums, header)
+                rows = [row for row in (_cells(text) for _, text in good[-2 * count :]) if len(row) == len(columns)][-count:]
                 if len(rows) == count or start == len(header):
+                    if problem:
+                        warnings.warn(Damage(problem), stacklevel=2)
                     return [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
                 block *= 4
     except FileNotFoundError:
         return []
 
 
-def truncate(path: Path, step: int) -> None:
-    """Drops the rows beyond `step`."""
-    header, *lines = _read_lines(path) or [b""]
-    if lines:
-        at = _cells(header).index("step")
-        cells = [[*_cells(text), ""] for text in lines]
-        steps = [_number(row[min(at, len(row) - 1)]) for row in cells]
-        kept = [text for text, here in zip(lines, steps, strict=True) if isinstance(here, int | float) and here <= step]
-        files.write_durably(path, b"".join([header, *kept]))
+def truncate(path: Path, step: int) -> str:
+    """Drops the rows beyond `step` and the damaged ones; returns a sentence about those, if there are any.
+
+    A table whose columns are damaged, or that has no steps, is moved aside.
+    """
+    if not path.exists():
+        return ""
+    try:
+        header, lines, problem = check(path)
+        at = _cells(header).index("step") if header else 0
+    except (UsageError, ValueError):
+        aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
+        with files.explained(aside):
+            os.replace(path, aside)
+            sums_path(path).unlink(missing_ok=True)
+        return f"{path} is damaged in the names of its columns: it is now {aside.name}, and a new table begins."
+    steps = [_number("".join(_cells(text)[at : at + 1])) for text in lines]
+    kept = [text for text, here in zip(lines, steps, strict=True) if isinstance(here, int | float) and here <= step]
+    with files.explained(path):
+        sums_path(path).unlink(missing_ok=True)  # first: a table without sums is accepted as it is
+    files.write_durably(path, b"".join([header, *kept]))
+    files.write_durably(sums_path(path), _records([header, *kept] if header else [], 0))
+    return problem
 
 
 def line(cells: Sequence[object]) -> bytes:
     """Returns one line of a CSV file."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([str(cell).replace("\n", " ") for cell in cells])
-    return text.getvalue().encode()
+    csv.writer(text, lineterminator="\n").writerow(map(_on_one_line, cells))
+    return text.getvalue().encode(errors="replace")
 
 
-def _read_lines(path: Path) -> list[bytes]:
-    return _complete_lines(path.read_bytes()) if path.exists() else []
+def _on_one_line(cell: object) -> str:
+    return str(cell).replace("\n", " ").replace("\r", " ")
 
 
-def _complete_lines(data: bytes) -> list[bytes]:
-    return re.findall(rb"[^\n]*\n", data)
+def _intact(path: Path, lines: Sequence[Line], sums: Mapping[int, int], header: bytes) -> tuple[list[Line], str]:
+    """Returns the lines that are as they were written, and a sentence about the others and those that are gone."""
+    if not sums:
+        return list(lines), ""
+    low, high = min((key for key in sums if key), default=0), max(sums)
+    begin = lines[0].offset if lines else len(header)
+    good = [each for each in lines if each.offset > high or each.offset < low or sums.get(each.offset) == zlib.crc32(each.text)]
+    found = {each.offset for each in lines}
+    lost = sum(offset >= begin and offset not in found for offset in sums if offset)
+    damaged = len(lines) - len(good)
+    if not damaged and not lost:
+        return good, ""
+    total = len(lines) + lost
+    what = f"{max(damaged, lost)} of {total} rows of {path} are damaged or missing and left out"
+    return good, f"{what}: the other rows, the checkpoints and the policies of the run can be used."
+
+
+def _sums(path: Path, most: int = 0) -> dict[int, int]:
+    """Returns the checksum of each line by its offset, or of the first and the last `most`; nothing for an older run."""
+    try:
+        with sums_path(path).open("rb") as file:
+            data, size = file.read(RECORD), file.seek(0, os.SEEK_END) // RECORD * RECORD
+            file.seek(max(RECORD, size - most * RECORD) if most else RECORD)
+            data += file.read(max(0, size - file.tell()))
+    except OSError:
+        return {}
+    sums: dict[int, int] = {}
+    for at in range(0, len(data), RECORD):
+        with suppress(ValueError):
+            offset, checksum = data[at : at + RECORD].split()
+            sums[int(offset, 16)] = int(checksum, 16)
+    return sums
+
+
+def _records(texts: Sequence[bytes], offset: int) -> bytes:
+    records = []
+    for text in texts:
+        records.append(b"%012x %08x\n" % (offset, zlib.crc32(text)))
+        offset += len(text)
+    return b"".join(records)
+
+
+def header_of(path: Path) -> list[str]:
+    """Returns the columns of a table; none if there is no table yet, or a kill tore its first line."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except FileNotFoundError:
+        return []
+    return _cells(first) if first.endswith(b"\n") else []
+
+
+def _end_of_lines(file: io.BufferedRandom) -> int:
+    """Returns the position after the last line of a file that is complete."""
+    size = file.seek(0, os.SEEK_END)
+    block = BLOCK
+    while True:
+        start = max(0, size - block)
+        file.seek(start)
+        at = file.read(size - start).rfind(b"\n")
+        if at >= 0 or start == 0:
+            return start + at + 1
+        block *= 4
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _lines(data: bytes, offset: int) -> Iterator[Line]:
+    """Yields the complete lines of a file from some offset on."""
+    start = 0
+    while (end := data.find(b"\n", start) + 1) > 0:
+        yield Line(offset + start, data[start:end])
+        start = end
 
 
 def _cells(text: bytes) -> list[str]:
-    return next(csv.reader([text.decode(errors="replace")]), [])
+    try:
+        return next(csv.reader([text.decode(errors="replace")]), [])
+    except csv.Error:  # a field that is longer than any of ours
+        return []
 
 
 def _number(cell: str) -> Cell:

@@ -1,6 +1,7 @@
-"""Tables as Markdown and CSV, and aligned on a terminal."""
+"""Tables as Markdown, HTML and CSV, and aligned on a terminal."""
 
 import csv
+import html
 import math
 import re
 import sys
@@ -21,6 +22,19 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     numeric = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(header))]
     rule = ["--:" if right else ":--" for right in numeric]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in (header, rule, *body))
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Returns an HTML table with the same cells as the Markdown table."""
+    body = _checked(header, rows)
+    numeric = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(header))]
+    sides = [f' style="text-align: {"right" if right else "left"}"' for right in numeric]
+
+    def line(tag: str, cells: Sequence[Any]) -> str:
+        return "".join(f"<{tag}{side}>{html.escape(_text(cell))}</{tag}>" for side, cell in zip(sides, cells, strict=True))
+
+    lines = "".join(f"<tr>{line('td', row)}</tr>" for row in body)
+    return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{lines}</tbody></table>"
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], optional: Sequence[str] = ()) -> None:

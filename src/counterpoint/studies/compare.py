@@ -17,8 +17,8 @@ import numpy as np
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import short_name
-from counterpoint.runs import Run, open_run, stats
-from counterpoint.runs.files import make_folder, write_whole
+from counterpoint.runs import Run, lock, open_run, stats
+from counterpoint.runs.files import expanded, make_folder, write_whole
 from counterpoint.runs.stats import Curve
 from counterpoint.runs.tables import markdown_table, write_csv
 from counterpoint.viz import comparison as figures
@@ -158,19 +158,20 @@ def compare(
     notes += _seed_notes(values, pairs)
     normalised = _normalised(values, sign)
     overall = [_overall(label, strata) for label, strata in normalised.items()]
-    make_folder(folder := Path(out), "--out")
-    files = figures.curves(curves, folder, X_LABELS[x], axis_label(metric), smooth, look)
-    if overall:
-        files += figures.profiles(THRESHOLDS, {g: _profile(strata) for g, strata in normalised.items()}, folder, look)
-    result = Comparison(metric, chosen, scores, pairs, overall, notes, files)
-    return result._replace(files=files + _write(result, curves, panels, folder, x, smooth))
+    make_folder(folder := expanded(out), "--out")
+    with lock.hold(folder):  # two comparisons would mix their files
+        files = figures.curves(curves, folder, X_LABELS[x], axis_label(metric), smooth, look)
+        if overall:
+            files += figures.profiles(THRESHOLDS, {g: _profile(strata) for g, strata in normalised.items()}, folder, look)
+        result = Comparison(metric, chosen, scores, pairs, overall, notes, files)
+        return result._replace(files=files + _write(result, curves, panels, folder, x, smooth))
 
 
 def _load(runs: Sequence[str | Path | Run]) -> list[Seed]:
     """Returns the seeds of all runs; a folder of runs stands for the runs in it."""
     found: dict[Path, Run] = {}
     for item in runs:
-        for run in [item] if isinstance(item, Run) else _runs_in(Path(item).expanduser()):
+        for run in [item] if isinstance(item, Run) else _runs_in(expanded(item)):
             found.setdefault(run.path.resolve(), run)
     if not found:
         raise UsageError("there is nothing to compare: name at least one run; `counterpoint runs` lists them.")
@@ -178,7 +179,8 @@ def _load(runs: Sequence[str | Path | Run]) -> list[Seed]:
     for run in found.values():
         config, by_seed = run.config, {}
         for row in run.rows():
-            by_seed.setdefault(row.get("seed"), []).append(row)
+            if isinstance(row.get("seed"), int):
+                by_seed.setdefault(row["seed"], []).append(row)
         if not by_seed:
             raise UsageError(f"{run.path} has no reports yet: let it train longer, or leave it out.")
         groups = {name: value for name, value in config.items() if isinstance(value, dict)}

@@ -86,7 +86,7 @@ def learning(train: Callable[..., Any] | None = None) -> Iterator[Finding]:
 
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        run = (train or counterpoint.train)(**PROBE, save_dir=folder, seed=0)
+        run = (train or counterpoint.train)(**PROBE, save_dir=folder, seed=0, progress=False)
         seconds = time.perf_counter() - began
         team = counterpoint.load(run)
         success = float(team.evaluate(200, seed=1).metrics["success"].mean())
@@ -128,8 +128,10 @@ def training_rate(episodes: int = 600) -> float:
 
     settings: dict[str, Any] = {"scenario": "simple_spread", "warmup": 2500, "plots_dir": "", "eval_episodes": 0}
     with tempfile.TemporaryDirectory() as folder:
-        run = counterpoint.train(**settings, num_episodes=episodes, report_every=100, save_rate=episodes, save_dir=folder)
-        rows = [(float(row["step"]), float(row["seconds"])) for row in run.rows()]
+        run = counterpoint.train(
+            **settings, num_episodes=episodes, report_every=100, save_rate=episodes, save_dir=folder, progress=False
+        )
+        rows = [(float(row["step"] or 0), float(row["seconds"] or 0)) for row in run.rows()]
     rates = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(rows[2:]) if b[1] > a[1]]
     return max(rates, default=0.0)
 

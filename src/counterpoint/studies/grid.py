@@ -10,9 +10,9 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from counterpoint import config as configs
 from counterpoint import presets
@@ -20,11 +20,13 @@ from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import short_name
 from counterpoint.core.spaces import Spec
-from counterpoint.runs import Run, open_run
-from counterpoint.runs.files import write_durably
+from counterpoint.runs import Run, lock, open_run
+from counterpoint.runs.files import expanded, is_intact, make_folder, sealed, write_durably
+from counterpoint.runs.folder import read_json
 from counterpoint.studies.compare import Comparison, compare
 from counterpoint.training import train as training
-from counterpoint.training.progress import Console, Progress
+from counterpoint.training.keywords import GridSettings
+from counterpoint.training.progress import Console, Progress, shown
 
 NOT_AXES = {"scenario_args", "teams", "exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir"}
 """Settings whose values may contain commas or be lists; they never span a grid."""
@@ -38,6 +40,8 @@ class Cell(NamedTuple):
 
     name: str
     config: Config
+    given: Collection[str] | None = None
+    """The settings that the user chose: others may be fitted to an external environment. None stands for all."""
 
 
 class Grid(NamedTuple):
@@ -52,26 +56,31 @@ class Grid(NamedTuple):
     """None if no cell finished."""
 
 
-def grid(progress: Progress | None = None, **settings: Any) -> Grid:
+def grid(progress: Progress | bool | None = None, **settings: Unpack[GridSettings]) -> Grid:
     """Trains every combination of the settings that are lists, and compares the runs.
 
     grid(algorithm=["maddpg", "ddpg"], scenario=["simple_spread", "simple_tag"], num_seeds=5) trains four runs of five seeds.
     Settings are named as for `train`; `exp_name` is the name of the grid's folder. The same call again goes on.
     """
-    settings = {name.replace("-", "_"): value for name, value in settings.items()}
-    axes = {k: list(v) for k, v in settings.items() if k not in NOT_AXES and isinstance(v, list | tuple)}
-    fixed = {name: value for name, value in settings.items() if name not in axes}
+    named = {name.replace("-", "_"): value for name, value in settings.items()}
+    axes = {k: list(v) for k, v in named.items() if k not in NOT_AXES and isinstance(v, list | tuple)}
+    fixed = {name: value for name, value in named.items() if name not in axes}
 
     def make(values: Mapping[str, Any]) -> Config:
         chosen = {**fixed, **values}
         start = presets.start(*(chosen.get(name, "") for name in ("preset", "algorithm", "scenario")))
         return configs.override(start, **{name: value for name, value in chosen.items() if name != "preset"})
 
-    return train_cells(cells_of(axes, make), axes, progress)
+    return train_cells(cells_of(axes, make, set(named)), axes, progress)
 
 
-def cells_of(axes: Mapping[str, Sequence[Any]], make: Callable[[Mapping[str, Any]], Config]) -> list[Cell]:
-    """Returns one cell per combination of the axes' values, the last axis changing fastest; `make` builds its settings."""
+def cells_of(
+    axes: Mapping[str, Sequence[Any]], make: Callable[[Mapping[str, Any]], Config], given: Collection[str] | None = None
+) -> list[Cell]:
+    """Returns one cell per combination of the axes' values, the last axis changing fastest; `make` builds its settings.
+
+    `given` names the settings that the user chose.
+    """
     for name, values in axes.items():
         if not values or "" in values:
             raise UsageError(f"--{name.replace('_', '-')} {','.join(map(str, values))} has an empty value: name every value.")
@@ -80,7 +89,7 @@ def cells_of(axes: Mapping[str, Sequence[Any]], make: Callable[[Mapping[str, Any
     cells = []
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        cells.append(Cell("-".join(_word(name, value) for name, value in chosen.items()), make(chosen)))
+        cells.append(Cell("-".join(_word(name, value) for name, value in chosen.items()), make(chosen), given))
     names = [cell.name for cell in cells]
     if repeated := next((name for name in names if names.count(name) > 1), ""):
         raise UsageError(f"two cells of the grid would be called {repeated}: give their environments different file names.")
@@ -105,7 +114,7 @@ def grid_path(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]]) -> Path:
         name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     if name in (".", "..") or re.search(r"[/\\\0]", name):
         raise UsageError(f"--exp-name must be the name of a folder, without slashes, not {name!r}: choose one like 'grid-1'.")
-    return Path(checkpoints.save_dir).expanduser() / name
+    return expanded(checkpoints.save_dir) / name
 
 
 def _preset_name(config: Config) -> str:
@@ -113,12 +122,17 @@ def _preset_name(config: Config) -> str:
     return presets.preset(config.preset).checkpoints.exp_name if config.preset else ""
 
 
-def train_cells(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progress: Progress | None = None) -> Grid:
+def train_cells(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progress: Progress | bool | None = None) -> Grid:
     """Trains the cells one after another, skips those that are finished, and compares all of them."""
-    path, progress = grid_path(cells, axes), progress or Progress()
-    cells = [cell._replace(config=_in_grid(cell, path)) for cell in cells]
-    for cell in cells:
-        cell.config.check(cell.config.world.build())  # a mistake in the last cell is better found now than in hours
+    path, progress = grid_path(cells, axes), shown(progress)
+    cells = [_fitted(cell._replace(config=_in_grid(cell, path))) for cell in cells]
+    make_folder(path, "--save-dir")
+    with lock.hold(path, progress.say):  # a second process would start the same cells
+        return _train_all(path, cells, axes, progress)
+
+
+def _train_all(path: Path, cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progress: Progress) -> Grid:
+    """Trains the cells that are not finished, and compares all of them."""
     _record(path, cells)
     whole = Whole(progress, cells)
     runs: dict[str, Run] = {}
@@ -139,6 +153,14 @@ def train_cells(cells: Sequence[Cell], axes: Mapping[str, Sequence[Any]], progre
     return Grid(path, runs, failed, result)
 
 
+def _fitted(cell: Cell) -> Cell:
+    """Returns the cell with its settings fitted to its environment and checked: better now than in hours."""
+    env = cell.config.world.build()
+    config = configs.fitted(cell.config, env, cell.given)
+    config.check(env)
+    return cell._replace(config=config)
+
+
 def _in_grid(cell: Cell, path: Path) -> Config:
     """Returns a cell's settings with its own folder, which holds its curve: a copy elsewhere only if the user asks for it."""
     usual = configs.Evaluation().plots_dir
@@ -152,8 +174,11 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
     known: dict[str, Any] = {}
     if file.exists():
         try:
-            known = json.loads(file.read_bytes())["cells"]
-        except (ValueError, KeyError, TypeError) as error:
+            facts = read_json(file)
+            known = facts["cells"]
+            if not is_intact(facts):
+                raise ValueError("its content does not match its checksum")
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{file} cannot be read ({error!r}): restore it or choose another --exp-name.") from None
     for cell in cells:
         new = json.loads(json.dumps(configs.to_dict(cell.config)))
@@ -167,11 +192,7 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
                     " grid, or repeat the settings of the first."
                 )
         known[cell.name] = new
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be created ({error.strerror}): choose another --save-dir.") from error
-    write_durably(file, json.dumps({"cells": known}, indent=1).encode())
+    write_durably(file, json.dumps(sealed({"cells": known}), indent=1).encode())
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +238,7 @@ class Whole(Progress):
 
     def start(self, path: Path, config: Config, spec: Spec) -> None:
         if isinstance(self._inner, Console):
-            self._inner = Console()  # its speed and its bar are those of one run
+            self._inner = type(self._inner)()  # its speed and its bar are those of one run
         self._inner.say(f"cell {self._number + 1} of {len(self._cells)}, {self.share:.0%} of the grid{self._left()}")
         self._inner.start(path, config, spec)
 

@@ -8,10 +8,16 @@ from typing import Any
 from counterpoint.coded.delays import delay_model
 from counterpoint.coded.planner import Recording, compare, read_recording
 from counterpoint.coded.simulator import Prediction, recommend
+from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.tables import markdown_table
 from counterpoint.viz.plots import INK_HEX, hex_of, save_figure
 from counterpoint.viz.render import BLUE, STONE
+
+MOST = 10_000
+"""The most agents or learners that a plan can have."""
+MOST_PAIRS = 200_000
+"""The most agents times learners, so that a plan takes minutes at most."""
 
 
 def plan(
@@ -27,12 +33,20 @@ def plan(
     out: str,
 ) -> None:
     """Runs `counterpoint plan`: prints the predictions and the recommended scheme, and draws a figure."""
-    for flag, value, least in (("agents", agents, 1), ("learners", learners, 1), ("agent-bytes", agent_bytes, 0)):
+    least_and_most = (
+        ("agents", agents, 1, MOST), ("learners", learners, 1, MOST), ("agent-bytes", agent_bytes, 0, 10**15),
+        ("trials", trials, 0, 10**6), ("seed", seed, 0, 2**63),
+    )  # fmt: skip
+    for flag, value, least, most in least_and_most:
         if value < least:
-            raise UsageError(f"--{flag} must be at least {least}, not {value}.")
-    for flag, value in (("unit", unit), ("overhead", overhead), ("trials", trials)):
-        if not 0 <= value < math.inf:
-            raise UsageError(f"--{flag} must be at least 0, not {value:g}.")
+            raise UsageError(f"--{flag} must be at least {least}, not {shown(value, 30)}.")
+        if value > most:
+            raise UsageError(f"--{flag} must be at most {most}, not {shown(value, 30)}.")
+    for flag, value in (("unit", unit), ("overhead", overhead)):
+        if not 0 <= value < 1e9:
+            raise UsageError(f"--{flag} must be from 0 to 1e9, not {value:g}.")
+    if agents * learners > MOST_PAIRS:
+        raise UsageError(f"--agents {agents} and --learners {learners} make {agents * learners} pairs: at most {MOST_PAIRS}.")
     if delays and recording:
         raise UsageError(f"--delays {delays} and --recording {recording} exclude each other: choose one of them.")
     known = read_recording(recording) if recording else Recording(delay_model(delays), unit=0.05, overhead=0.0)

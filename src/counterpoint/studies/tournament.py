@@ -22,7 +22,7 @@ from counterpoint.runs import open_run, stats
 from counterpoint.runs.files import make_folder, write_whole
 from counterpoint.runs.tables import markdown_table, write_csv
 from counterpoint.training.evaluate import Episodes, evaluator
-from counterpoint.training.opponents import Source, frozen_teams, joint, load_team, source_of
+from counterpoint.training.opponents import Source, frozen_teams, joint, load_team, settings_of, source_of
 from counterpoint.viz.plots import save_figure
 
 BASE, SCALE = 1500.0, 400.0
@@ -104,7 +104,7 @@ def open_world(texts: Sequence[str], env: str = "") -> Environment:
     """Returns the environment of the first run among the players, whole."""
     for text in texts:
         if source_of(text).kind == "run":
-            config = configs.from_dict(open_run(source_of(text).place).config)
+            config = settings_of(open_run(source_of(text).place))
             config = configs.override(config, env=env) if env else config
             world = config.world.build()
             if world.compiled is None:
@@ -125,7 +125,7 @@ def player_of(text: str, world: Environment) -> Player:
     """Returns a player with the policies of all its seeds, for each team that it has."""
     source, count, left_out = source_of(text), 1, set()
     if source.kind == "run":
-        config = configs.from_dict(open_run(source.place).config)
+        config = settings_of(open_run(source.place))
         count, left_out = config.training.num_seeds, set(frozen_teams(config))
     chosen = range(count) if "#" not in text else [source.seed_index]
     teams = {

@@ -92,6 +92,8 @@ class Settings:
             raise UsageError(f"warmup {self.warmup} must be at most buffer_size {self.buffer_size}: choose a smaller one.")
         if (self.save_rate or self.restore) and not self.save_dir:
             raise UsageError("save_rate and restore need a folder: set save_dir too.")
+        if self.learning.share != "none":
+            raise UsageError(f"each trainer has parameters of its own: leave out share={self.learning.share!r}.")
         if self.learning.n_step > 1:
             raise UsageError(
                 f"trainers store single steps: leave n_step at 1 in the learning settings, not {self.learning.n_step}."

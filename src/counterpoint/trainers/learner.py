@@ -87,7 +87,7 @@ def problem_of(method: Method, networks: Networks, spec: Spec, sees: Rows) -> Pr
 
 def rules_of(method: Method, config: Any, spec: Spec) -> dict[str, Any]:
     """Returns how outputs become actions: fields of `numpy_policy.Rules`."""
-    plain = method.actors(config, spec, Acting(None))
+    plain = method.actors(config, spec, Acting(()))  # the rules do not depend on the networks
     assert plain is not None, "settings of a trainer have no model: its networks are an argument"
     return dict(plain.rules)
 

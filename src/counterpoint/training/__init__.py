@@ -13,6 +13,8 @@ learners.py    the remote learners of a run
 report.py      rows of metrics
 checkpoint.py  the whole loop as named arrays
 progress.py    what a person sees of a run
+keywords.py    the keywords of train, resume and grid, typed (written by make_keywords in docs)
 size.py        refuses networks that do not fit into memory
+recorded.py    an environment as a run describes it, without the environment
 sources.py     records the files of --env and --algorithm with a run
 """

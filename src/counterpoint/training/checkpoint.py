@@ -42,6 +42,11 @@ def restore(program: Program, fresh: Loop, saved: Checkpoint) -> Loop:
                 f"the checkpoint lacks {name}: an earlier version of counterpoint wrote it; resume it with that one."
             )
         value = saved.state[name]
+        key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        if key and (value.dtype != np.uint32 or value.shape[:-1] != leaf.shape):
+            raise _misfit(name)
+        if not key and (value.shape != leaf.shape or value.dtype != leaf.dtype):
+            raise _misfit(name)
         value = prng.wrap(jnp.asarray(value)) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else value
         restored.append(jax.device_put(value, leaf.sharding))
     loop: Loop = jax.tree.unflatten(tree, restored)
@@ -52,8 +57,16 @@ def restore(program: Program, fresh: Loop, saved: Checkpoint) -> Loop:
     capacity = _capacity(program, rows)
     ring = np.zeros((rows.size // rows.shape[-1] // capacity, capacity, rows.shape[-1]), np.float32)
     if saved.ring is not None:
+        if saved.ring.shape[::2] != ring.shape[::2] or saved.ring.shape[1] > capacity:
+            raise _misfit("the replay")
         ring[:, : saved.ring.shape[1]] = saved.ring  # a run that was made longer has a longer ring, not yet filled
     return loop._replace(replay=memory.with_rows(loop.replay, jax.device_put(ring.reshape(rows.shape), rows.sharding)))
+
+
+def _misfit(name: str) -> UsageError:
+    return UsageError(
+        f"{name} in the checkpoint does not fit the settings: restore config.json, or resume with the version that wrote them."
+    )
 
 
 def rows_added(program: Program, loop: Loop) -> int:

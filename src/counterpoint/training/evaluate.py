@@ -16,7 +16,7 @@ from counterpoint.core.numpy_policy import Layer, Rules, layers_of
 from counterpoint.core.ops import tree_select
 from counterpoint.core.picture import Picture
 from counterpoint.core.types import Env, Environment, Key, Metric
-from counterpoint.external.environment import setup_of
+from counterpoint.external.environment import limited, setup_of
 from counterpoint.external.workers import EvalRequest
 from counterpoint.external.workers import evaluate as evaluate_external
 from counterpoint.training.rollout import legal_actions, move, start
@@ -101,6 +101,8 @@ def numpy_actors(env: Environment, actors: Callable[[Any], Actors | None], polic
     return layers_of(*jax.tree.map(np.array, (plain.layers, plain.std))), Rules(**plain.rules)
 
 
+EPISODE_SECONDS = 600.0
+"""How long an episode of an external environment may take in this process."""
 Evaluate = Callable[..., Episodes]
 """(policy, episodes, seed=0, explore=False, record=False) → whole episodes of the policy."""
 
@@ -112,7 +114,9 @@ def evaluator(env: Environment, algo: Algorithm, actors: Callable[[Any], Actors 
 
         def play(policy: Any, episodes: int, seed: int = 0, explore: bool = False, record: bool = False) -> Episodes:
             layers, rules = numpy_actors(env, actors, policy)
-            result = evaluate_external(setup_of(env, rules=rules), EvalRequest(layers, episodes, seed, explore, record))
+            request = EvalRequest(layers, episodes, seed, explore, record)
+            with limited(EPISODE_SECONDS * (1 + episodes), env.name, f"played {episodes} episodes"):
+                result = evaluate_external(setup_of(env, rules=rules), request)
             return Episodes(result.returns, result.lengths, result.metrics, frames=result.frames)  # pyright: ignore[reportArgumentType]
 
         return play

@@ -5,7 +5,6 @@ update older than in the compiled loop. With a memory of the last rollout alone 
 rollout of its current policy. In both cases what the workers do is a function of `ExternalStates`, which checkpoints hold.
 """
 
-import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -36,6 +35,7 @@ from counterpoint.external.workers import (
     insist,
     new_position,
 )
+from counterpoint.runs.metrics import header_of
 from counterpoint.training.evaluate import Episodes, numpy_actors
 from counterpoint.training.loop import Absorb, Engine, Loop, Program, compiled_absorb, compiled_pieces, stepped
 from counterpoint.training.rollout import Finished
@@ -146,13 +146,9 @@ def _reported(result: EvalResult, name: str) -> np.ndarray:
 
 def info_columns(path: Path) -> tuple[str, ...] | None:
     """Returns the infos that a run's metrics table has columns for; None if the table does not exist yet."""
-    if not path.exists():
+    header = header_of(path)
+    if not header:
         return None
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        first = file.readline()
-    if not first.endswith("\n"):  # a kill tore it, so it will be written again
-        return None
-    header = next(csv.reader([first]))
     own = [name.removeprefix("eval/") for name in header if name.startswith("eval/") and name.count("/") == 1]
     return tuple(name for name in own if name != "length")
 

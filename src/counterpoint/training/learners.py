@@ -1,6 +1,5 @@
 """Remote learners of a run: starts them, records what they do in the run's folder, and ends them."""
 
-import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -8,6 +7,7 @@ from counterpoint.coded import learner, ray_transport
 from counterpoint.coded.controller import Controller, work_of
 from counterpoint.coded.planner import COLUMNS
 from counterpoint.config import Config
+from counterpoint.runs import metrics
 from counterpoint.runs.folder import Run
 from counterpoint.training.loop import Program
 from counterpoint.viz.timeline import timeline_figure
@@ -52,5 +52,5 @@ def _updates_recorded(run: Run) -> int:
     """Returns how many updates the timeline already holds: a resumed run adds to it."""
     if not run.learners_path.exists():
         return 0
-    with run.learners_path.open(newline="", encoding="utf-8") as file:
-        return 1 + max((int(row["update"]) for row in csv.DictReader(file)), default=-1)
+    updates = [row.get("update") for row in metrics.read_rows(run.learners_path)]
+    return 1 + max((number for number in updates if isinstance(number, int)), default=-1)

@@ -131,9 +131,10 @@ def check_ensemble(config: Config, env: Environment) -> None:
         raise UsageError(f"{what} needs a replay memory, and {config.entry.name} has none: choose maddpg or ddpg.")
     if env.compiled is None:
         raise UsageError(f"{what} needs a compiled environment, and Python steps {env.name}: leave it out.")
-    if kind.per_agent or kind.priority or kind.newest or o.league or config.distribution.learners:
+    sharing = getattr(learning, "share", "none") != "none"
+    if kind.per_agent or kind.priority or kind.newest or sharing or o.league or config.distribution.learners:
         raise UsageError(
-            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --league and --learners:"
+            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --share, --league and --learners:"
             " leave them out."
         )
 
@@ -183,14 +184,20 @@ def load_team(source: Source, env: Environment, team: str) -> TeamPolicy:
         action, carry = greedy(parameters, *lead)
         return action[0], jax.tree.map(lambda leaf: leaf[0], carry)
 
-    config = configs.to_dict(configs.from_dict(run.config))
+    config = configs.to_dict(settings_of(run))
     kind = json.dumps([config["algorithm"], config["learning"], config["opponents"], repr(spec)], default=str)
     return in_layout(TeamPolicy(agents, algo.begin, act, parameters, kind), spec, env.spec, str(run.path))
 
 
+def settings_of(run: Run) -> Config:
+    """Returns the settings of a run; refuses one that names code and that this user did not make on this machine."""
+    run.require_trust()
+    return configs.from_dict(run.config)
+
+
 def load_parameters(run: Run, source: Source) -> tuple[Algorithm, Spec, Any]:
     """Returns the algorithm, the spec and the policy of a run at a moment of its training."""
-    config = configs.from_dict(run.config)
+    config = settings_of(run)
     if not 0 <= source.seed_index < config.training.num_seeds:
         raise UsageError(f"{run.path} has {config.training.num_seeds} seeds, and #{source.seed_index} is none of them.")
     whole = config.world.build()
@@ -372,9 +379,10 @@ def keep(run: Run, config: Config) -> None:
         tensors, about = history.load_at(other, source.at, source.seed_index)
         one = {name: tensor[source.seed_index : source.seed_index + 1] for name, tensor in tensors.items()}
         Run(folder).save_policy(one, {**about, "copied_from": text})
-        facts = json.loads((other.path / "config.json").read_text())
-        facts["training"] |= {"num_seeds": 1, "seed": facts["training"]["seed"] + source.seed_index}
-        (folder / "config.json").write_text(json.dumps(facts, indent=2))
+        settings = settings_of(other)
+        one_seed = configs.override(settings, num_seeds=1, seed=settings.training.seed + source.seed_index)
+        shutil.copyfile(other.path / "config.json", folder / "config.json")
+        Run(folder).rewrite_config(configs.to_dict(one_seed))  # signed by whoever trusts it, like the run itself
 
 
 def absolute(words: Sequence[str]) -> tuple[str, ...]:

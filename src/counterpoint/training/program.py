@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from counterpoint.algos.base import Algorithm, Replay
 from counterpoint.algos.ensemble import sizes_of
 from counterpoint.config import Config
 from counterpoint.core import prng
+from counterpoint.core.compilation import keep_programs
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
@@ -30,7 +32,7 @@ from counterpoint.training.replay import (
     uniform,
     with_newest,
 )
-from counterpoint.training.size import check_size
+from counterpoint.training.size import check_evaluation, check_size
 
 
 class Prepared(NamedTuple):
@@ -48,8 +50,7 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     if external:
         os.environ.setdefault("NPROC", "1")
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    keep_programs(str(cache))
     wanted = num_devices or min(2, os.cpu_count() or 1)
     with suppress(RuntimeError):  # the caller has used JAX before: take what is there
         jax.config.update("jax_num_cpu_devices", wanted)
@@ -61,12 +62,14 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     return min(wanted, present)
 
 
-def prepare(config: Config, home: Path | None = None) -> Prepared:
+def prepare(config: Config, given: Collection[str] | None = None, home: Path | None = None) -> Prepared:
     """Opens the environment, checks the settings against it, decides what they leave open and builds the program.
 
-    `home` is the folder of a run that exists already.
+    `given` names the settings that the user chose: others may be fitted to the environment. None stands for all. `home` is the
+    folder of a run that exists already.
     """
     env = open_env(config, home)
+    config = configs.fitted(config, env, given)
     config.check(env)
     check_league(config, env)
     check_ensemble(config, env)
@@ -114,6 +117,7 @@ def build(config: Config, env: Environment) -> Program:
     split = t.devices if t.num_seeds == 1 else 1
     algo = algorithm_of(config, env, axis=DEVICES if split > 1 else None)
     check_size(env, algo, t.num_seeds)
+    check_evaluation(env, config.evaluation.eval_episodes, t.num_seeds)
     schedule = Schedule(
         num_envs=t.num_envs,
         rollout_length=t.update_every // t.num_envs,
@@ -152,11 +156,17 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
     size = 4 * capacity * split * t.num_seeds * row_size(one)
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > 0.8 * present:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    batch = 4 * t.batch_size * t.num_seeds * row_size(one)
+    if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * memory:
+        raise UsageError(
+            f"minibatches of {t.batch_size} transitions need {batch / 2**30:.1f} GiB, and this machine has"
+            f" {memory / 2**30:.1f}: choose a smaller --batch-size."
+        )
+    if size > 0.8 * memory:
         raise UsageError(
             f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
-            f" {present / 2**30:.1f}: choose a smaller --buffer-size."
+            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
         )
     batches = env.spec.num_agents if kind.per_agent else 1
     sizes = (one, capacity, t.batch_size // split, per_add, batches)

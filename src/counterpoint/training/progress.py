@@ -1,4 +1,7 @@
-"""Progress of a run: a bar on a terminal, plain lines in a pipe or a log; and other destinations of its rows."""
+"""Progress of a run: a bar on a terminal, one updating line in a notebook, plain lines in a pipe or a log, or nothing.
+
+Other destinations of a run's rows are here too.
+"""
 
 import importlib.util
 import math
@@ -14,7 +17,7 @@ from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.presets import PRESETS
-from counterpoint.runs import stats
+from counterpoint.runs.display import last_report
 from counterpoint.runs.folder import Run
 from counterpoint.runs.tables import markdown_table
 
@@ -23,7 +26,7 @@ Row = dict[str, Any]
 
 
 class Progress:
-    """Says nothing: for use from Python."""
+    """Says nothing. Subclasses show what they are told."""
 
     def start(self, path: Path, config: Config, spec: Spec) -> None: ...
     def say(self, sentence: str) -> None: ...
@@ -50,15 +53,11 @@ class Console(Progress):
 
     def start(self, path: Path, config: Config, spec: Spec) -> None:
         self._total, self._seeds = config.training.num_episodes, config.training.num_seeds
-        policies = config.algorithm
-        if config.good_policy or config.adv_policy:
-            policies = f"good {config.good_policy or config.algorithm}, adversary {config.adv_policy or config.algorithm}"
-        agents = f"{spec.num_agents} agent{'s' * (spec.num_agents > 1)}"
-        seeds = f" × {self._seeds} seeds" * (self._seeds > 1)
-        where = config.world.env or config.world.scenario
-        tuned = f"tuned-{where}"
-        hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and not config.preset else ""
-        self.say(f"{where}: {agents}, {policies}, {self._total} episodes{seeds} → {path}{hint}")
+        self._open(_sentence(path, config, spec))
+
+    def _open(self, sentence: str) -> None:
+        """Shows what is trained, and that compiling comes first."""
+        self.say(sentence)
         if sys.stdout.isatty():
             from rich import get_console, progress
 
@@ -85,13 +84,17 @@ class Console(Progress):
         speed = f"{self._seeds * (step - first_step) / spent:,.0f} steps/s" if spent > 0 else ""
         teams = "".join(f"{team} {value:.2f}  " for team, value in self._teams.items())
         text = f"{self.prefix}episode {episodes}/{self._total}  {teams}{speed}"
+        new = episodes - first_episodes
+        left = f"  {(self._total - episodes) * spent / new:.0f} s left" if new > 0 and episodes < self._total else ""
+        self._show(episodes, text, left)
+
+    def _show(self, episodes: int, text: str, left: str) -> None:
+        """Shows how far training is, and the time left."""
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=episodes, description=text)
         elif time.monotonic() - self._last_line >= self.LINE_EVERY or episodes >= self._total:
             self._last_line = time.monotonic()
-            new = episodes - first_episodes
-            left = f"  {(self._total - episodes) * spent / new:.0f} s left" if new > 0 and episodes < self._total else ""
-            self.say(f"{100 * min(episodes / self._total, 1):3.0f}%  {text}{left}")
+            self.say(f"{100 * min(episodes / max(self._total, 1), 1):3.0f}%  {text}{left}")
 
     def report(self, row: Row) -> None:
         self._teams = {name.removeprefix("team/"): value for name, value in row.items() if name.startswith("team/")}
@@ -109,26 +112,57 @@ class Console(Progress):
         print(f"next    counterpoint benchmark {run.path}    counterpoint play {run.path} --out team.gif", flush=True)
 
 
+class Notebook(Console):
+    """One line below the cell that is updated in place; when training ends, it says where the run is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line: Any = None
+
+    def _open(self, sentence: str) -> None:
+        from IPython.display import display  # pyright: ignore[reportMissingImports] — a notebook has it
+
+        self._title, self._began = sentence, time.monotonic()
+        self._line = display({"text/plain": f"{sentence}  compiling …"}, raw=True, display_id=True)
+
+    def _show(self, episodes: int, text: str, left: str) -> None:
+        self._line.update({"text/plain": f"{100 * min(episodes / max(self._total, 1), 1):3.0f}%  {text}{left}"}, raw=True)
+
+    def finish(self, run: Run) -> None:
+        self._line.update({"text/plain": f"{self._title}  in {time.monotonic() - self._began:.0f} s"}, raw=True)
+
+
+def shown(progress: "Progress | bool | None") -> Progress:
+    """Returns where progress goes: the given display, none for False, and otherwise the one that suits the place."""
+    if isinstance(progress, Progress):
+        return progress
+    if progress is False:
+        return Progress()
+    return Notebook() if _in_notebook() else Console()
+
+
+def _in_notebook() -> bool:
+    """Returns whether a notebook's kernel runs this program."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
+def _sentence(path: Path, config: Config, spec: Spec) -> str:
+    """Returns what is trained and where, and whether a tuned preset exists."""
+    policies = config.algorithm
+    if config.good_policy or config.adv_policy:
+        policies = f"good {config.good_policy or config.algorithm}, adversary {config.adv_policy or config.algorithm}"
+    agents = f"{spec.num_agents} agent{'s' * (spec.num_agents > 1)}"
+    seeds = f" × {config.training.num_seeds} seeds" * (config.training.num_seeds > 1)
+    where = config.world.env or config.world.scenario
+    tuned = f"tuned-{where}"
+    hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and not config.preset else ""
+    return f"{where}: {agents}, {policies}, {config.training.num_episodes} episodes{seeds} → {path}{hint}"
+
+
 def final_table(run: Run) -> str:
     """Returns success and mean returns of a run's last report; with several seeds, their mean, IQM and 95 % interval."""
-    last = list({row["seed"]: row for row in run.rows()}.values())
-    success = [name for name in last[0] if name.endswith("success") and name.startswith("eval/")]
-    names = [*success, *(name for name in last[0] if name.startswith(("eval/team/", "team/")))]
-    labels = [_label(name) for name in names]
-    values = [[float(cell) for row in last if isinstance(cell := row[name], int | float)] for name in names]
-    if len(last) == 1:
-        return markdown_table(["last report", "mean"], zip(labels, (seed[0] for seed in values), strict=True))
-    rows = []
-    for label, seeds in zip(labels, values, strict=True):
-        s = stats.summary(seeds)
-        rows.append([label, s.mean, s.iqm, f"{s.low:.2f} … {s.high:.2f}", s.count])
-    return markdown_table(["last report", "mean", "IQM", "95 % interval", "seeds"], rows)
-
-
-def _label(column: str) -> str:
-    """Returns a column of the metrics in words."""
-    kind, name = "greedy" if column.startswith("eval/") else "training", column.rpartition("/")[2]
-    return f"{kind} {name.replace('_', ' ')}" if "team/" not in column else f"{kind} return of {name}"
+    return markdown_table(*last_report(run.rows()))
 
 
 def require_sinks(config: Config) -> None:

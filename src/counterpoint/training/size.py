@@ -11,6 +11,20 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment
 
 
+def check_evaluation(env: Environment, episodes: int, num_seeds: int) -> None:
+    """Refuses an evaluation whose episodes, all played side by side, need most of the machine's memory."""
+    spec = env.spec
+    each = (
+        4 * spec.num_agents * (4 * spec.obs_size + 4 * spec.act_size + 16)
+    )  # observations, actions and state, before and after
+    size, memory = each * episodes * num_seeds, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if env.compiled is not None and size > 0.5 * memory:
+        raise UsageError(
+            f"--eval-episodes {episodes} need about {size / 2**30:.1f} GiB at once, and this machine has {memory / 2**30:.1f}:"
+            " choose fewer."
+        )
+
+
 def check_size(env: Environment, algo: Algorithm, num_seeds: int) -> None:
     """Refuses agents whose state, beside the copy that an update makes, needs most of the machine's memory."""
     spec = env.spec

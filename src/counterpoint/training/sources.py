@@ -1,6 +1,7 @@
 """Files that a run's settings refer to: recorded by their absolute place, and looked for before they are used."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ def keep(run: Run, config: Config) -> None:
     """Copies the text of the file of --env into the run's folder. Nothing ever executes the copy."""
     if file := _file(config.world.env):
         run.keep_source(file)
+
+
+def settings_of(run: Run, env: str = "", trust: bool = False, given: Collection[str] = ()) -> Config:
+    """Returns the settings of a run; refuses one that names code unless the user passes it again, trusts it or made the run."""
+    run.require_trust({*given, "env"} if env else given, trust)  # before the settings, which load an algorithm of one's own
+    return configs.from_dict(run.config)
 
 
 def located(config: Config, run: Run, env: str = "") -> Config:

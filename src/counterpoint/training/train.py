@@ -1,14 +1,18 @@
 """Trains a run: starts or resumes it, reports, saves, and writes its policy, curve and film at the end."""
 
+import ctypes
+import gc
+import math
 import os
 import shutil
 import signal
+import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,21 +27,25 @@ from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.loading import refuse_nested, short_name
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
-from counterpoint.runs.files import make_folder, write_whole
-from counterpoint.training import checkpoint, opponents, report, sources
+from counterpoint.runs.files import expanded, make_folder, write_whole
+from counterpoint.training import checkpoint, opponents, recorded, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
+from counterpoint.training.keywords import ResumeSettings, TrainSettings
 from counterpoint.training.learners import require_ray
-from counterpoint.training.loop import Engine, Loop, Program
+from counterpoint.training.loop import Engine, Loop, Program, compiled_pieces
 from counterpoint.training.program import Prepared, prepare
-from counterpoint.training.progress import Progress, require_sinks, sinks
+from counterpoint.training.progress import Progress, require_sinks, shown, sinks
 from counterpoint.viz import plots
 
 CALL_SECONDS = 0.5
 """How long one call of the compiled loop should take: progress and Ctrl-C are served between calls."""
 
 
+RELEASE_SECONDS = 5.0
+"""How often memory is given back at most: looking for garbage takes a moment, and many short runs may follow each other."""
+_released = [-math.inf]
 CHANGEABLE = ("num_episodes", "lr", "save_rate", "report_every", "eval_episodes", "plots_dir", "tensorboard", "wandb")
 """Settings that may change when a run resumes."""
 
@@ -70,37 +78,59 @@ class Clock(NamedTuple):
     """The window was reported: empty it before going on."""
 
 
-def train(config: Config | None = None, progress: Progress | None = None, **settings: Any) -> Run:
-    """Trains a new run to its end; settings are named as on the command line: train(scenario="simple")."""
+def train(
+    config: Config | None = None,
+    progress: Progress | bool | None = None,
+    given: Collection[str] | None = None,
+    **settings: Unpack[TrainSettings],
+) -> Run:
+    """Trains a new run to its end; settings are named as on the command line: train(scenario="simple").
+
+    Progress is shown as a bar on a terminal, as one updating line in a notebook, and as lines elsewhere; progress=False shows
+    nothing. Settings that are left out are chosen for an external environment. A whole `config` is taken as it is, unless
+    `given` names which of its settings were chosen on purpose.
+    """
     refuse_nested("counterpoint.train")
+    if config is None:
+        given = {name.replace("-", "_") for name in settings}
     if settings.get("env") and settings.get("scenario"):
-        raise UsageError(f"env and scenario={settings['scenario']!r} exclude each other: choose one of them.")
+        raise UsageError(f"env and scenario={settings.get('scenario')!r} exclude each other: choose one of them.")
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
-    prepared = prepare(sources.absolute(config))
+    prepared = prepare(sources.absolute(config), given)
     config = prepared.config
     require_sinks(config)
     require_ray(config)
     make_folder(config.evaluation.plots_dir, "--plots-dir")  # better refused now than after hours of training
-    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), progress or Progress()
+    run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), shown(progress)
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
         opponents.keep(run, config)
-        return _train(run, prepared, progress)
+        recorded.record(run, prepared.program.env)
+        _train(run, prepared, progress)
+    del prepared
+    _release()
+    return run
 
 
 def resume(
-    run: str | Path | Run, progress: Progress | None = None, num_episodes: int = 0, env: str = "", **changes: Any
+    run: str | Path | Run,
+    progress: Progress | bool | None = None,
+    num_episodes: int = 0,
+    env: str = "",
+    trust: bool = False,
+    **changes: Unpack[ResumeSettings],
 ) -> Run:
     """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all.
 
     Other settings of CHANGEABLE may change too, such as lr=1e-3: config.json records them with the episode at which they
-    changed. `env` is the new place of an environment of your own that has moved.
+    changed. `env` is the new place of an environment of your own that has moved. A run that names code and was not made by you
+    on this machine needs `trust`, or the environment again.
     """
     refuse_nested("counterpoint.resume")
-    run, progress = run if isinstance(run, Run) else runs.open_run(run), progress or Progress()
-    old = configs.from_dict(run.config)
+    run, progress = run if isinstance(run, Run) else runs.open_run(run), shown(progress)
+    old = sources.settings_of(run, env, trust)
     planned = old.training.num_episodes
     config = _changed(old, {"num_episodes": num_episodes or planned, **changes})
     if is_finished(run, config.training.num_episodes):
@@ -112,9 +142,24 @@ def resume(
         require_sinks(config)
         require_ray(config)
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        prepared = prepare(config, run.path)
+        prepared = prepare(config, home=run.path)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
-        return _train(run, prepared._replace(config=config), progress)
+        recorded.record(run, prepared.program.env)
+        _train(run, prepared._replace(config=config), progress)
+    del prepared
+    _release()
+    return run
+
+
+def _release() -> None:
+    """Gives back the memory of a finished run: its compiled programs, which refer to themselves, and what malloc keeps."""
+    compiled_pieces.cache_clear()
+    if time.monotonic() - _released[0] < RELEASE_SECONDS:
+        return
+    gc.collect()
+    with suppress(OSError, AttributeError):  # not the C library of GNU
+        ctypes.CDLL(None).malloc_trim(0)
+    _released[0] = time.monotonic()
 
 
 def _changed(config: Config, changes: dict[str, Any]) -> Config:
@@ -143,21 +188,18 @@ def is_finished(run: Run, num_episodes: int) -> bool:
 def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
     config, program = prepared
     progress.start(run.path, config, program.env.spec)
-    with (
-        _stop_signals() as stop,
-        sinks(run, config) as log,
-        open_engine(config, program, run, progress.say, stop.set) as engine,
-    ):
-        job = Job(run, config, program, engine, progress, history.Best(run, program.num_seeds))
-        try:
-            with Saver(run) as saver:
-                loop, clock = _start(job)
-                loop = _until_done(job, loop, clock, saver, log, stop)
-        except Interrupted:
-            if failure := engine.failure():
-                raise TooFewLearners(f"{failure}; saved, go on with: counterpoint resume {run.path}") from None
-            raise
-    _finish(job, loop)
+    with _stop_signals() as stop:
+        with sinks(run, config) as log, open_engine(config, program, run, progress.say, stop.set) as engine:
+            job = Job(run, config, program, engine, progress, history.Best(run, program.num_seeds))
+            try:
+                with Saver(run) as saver:
+                    loop, clock = _start(job)
+                    loop = _until_done(job, loop, clock, saver, log, stop)
+            except Interrupted:
+                if failure := engine.failure():
+                    raise TooFewLearners(f"{failure}; saved, go on with: counterpoint resume {run.path}") from None
+                raise
+        _finish(job, loop, stop)
     return run
 
 
@@ -168,15 +210,23 @@ def _start(job: Job) -> tuple[Loop, Clock]:
     keys = jax.vmap(prng.key)(jnp.asarray(seeds, jnp.uint32))
     loop, clock = job.engine.begin(keys), Clock(seconds=0.0, fresh=True)
     saved = job.run.load()
-    job.run.rewind(saved.step if saved else -1)  # rows reported after it will be reported again
+    if problem := job.run.rewind(saved.step if saved else -1):  # rows reported after it will be reported again
+        job.progress.say(problem)
     if saved is not None:
         for problem in saved.problems:
             job.progress.say(problem)
-        loop, clock = checkpoint.restore(job.program, loop, saved), Clock(**saved.counters)
+        loop, clock = checkpoint.restore(job.program, loop, saved), _clock(job.run, saved.counters)
     episodes = int(loop.episodes.min())
     history.remove_after(job.run, episodes)
     _record_changes(job, episodes)
     return loop, clock
+
+
+def _clock(run: Run, counters: dict[str, Any]) -> Clock:
+    seconds, fresh = counters.get("seconds"), counters.get("fresh")
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds) or not isinstance(fresh, bool):
+        raise UsageError(f"the checkpoint of {run.path} does not hold the counters of a run: start a new run.")
+    return Clock(float(seconds), fresh)
 
 
 def _record_changes(job: Job, episodes: int) -> None:
@@ -185,6 +235,8 @@ def _record_changes(job: Job, episodes: int) -> None:
     changed = {name: [old.get(name), value] for name, value in new.items() if value != old.get(name)}
     if changed:
         job.run.rewrite_config(configs.to_dict(job.config), {"episode": episodes, **changed})
+    elif not job.run.is_trusted():  # it names code that the user has just vouched for, and goes on here
+        job.run.rewrite_config(configs.to_dict(job.config))
 
 
 def _until_done(
@@ -309,20 +361,35 @@ def _save_policy(job: Job, loop: Loop, finished: bool = False) -> Any:
     return policy
 
 
-def _finish(job: Job, loop: Loop) -> None:
-    """Writes the policy, the curve and the film of a finished run."""
+def _finish(job: Job, loop: Loop, stop: threading.Event) -> None:
+    """Writes the policy, the curve and the film of a finished run; a request to stop leaves the drawing to a resume."""
     run, config, program, _, progress, _ = job
     policy = _save_policy(job, loop)
+
+    def pause() -> None:
+        if stop.is_set():
+            raise Interrupted(run.path)
+
+    pause()
     title = f"{config.world.title}, {short_name(config.algorithm)}"
     plots.learning_curve(run.rows(), run.curve_path, title=title)
     if config.evaluation.plots_dir:
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        copy = Path(config.evaluation.plots_dir) / f"{run.name}.png"
+        copy = expanded(config.evaluation.plots_dir) / f"{run.name}.png"
         write_whole(copy, lambda draft: shutil.copyfile(run.curve_path, draft))
+    pause()
     evaluate = evaluator(program.env, program.algo, program.actors)
     first = jax.tree.map(lambda leaf: leaf[0], policy)
-    if not save_film(program.env, evaluate(first, 3, config.training.seed, record=True), run.gif_path):
-        progress.say(f"no film: {program.env.name} cannot draw itself without a window.")
+    try:
+        drawn = save_film(program.env, evaluate(first, 3, config.training.seed, record=True), run.gif_path)
+        missing = "" if drawn else f"{program.env.name} cannot draw itself without a window."
+    except UsageError as error:
+        if program.env.compiled is not None:
+            raise
+        missing = str(error)  # an environment that fails only when it draws has been trained in all the same
+    if missing:
+        progress.say(f"no film: {missing}")
+    pause()
     _save_policy(job, loop, finished=True)
     if not program.schedule.warm(int(loop.step[0]) - 1, int(loop.episodes[0]) - 1):  # it ended on the last step of warming up
         progress.say(
@@ -333,7 +400,7 @@ def _finish(job: Job, loop: Loop) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C or a termination request sets; a second Ctrl-C stops at once."""
+    """Yields an event that Ctrl-C, a termination request or a lost terminal sets; a second Ctrl-C stops at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -343,11 +410,27 @@ def _stop_signals() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        os.write(2, b"\nstopping at the next safe moment; once more to stop at once\n")  # print may be what was interrupted
+        if number == getattr(signal, "SIGHUP", None):
+            _leave_terminal()
+        with suppress(OSError):  # print may be what was interrupted
+            os.write(2, b"\nstopping at the next safe moment; once more to stop at once\n")
 
-    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted = {signal.SIGINT, signal.SIGTERM}
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it on purpose
+        wanted.add(signal.SIGHUP)
+    old = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield stop
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def _leave_terminal() -> None:
+    """Sends what is printed from now on nowhere, if it went to a terminal, because writing to a lost one fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -1,10 +1,10 @@
 """The tasks of distributed learners over time, read from a run's `learners.csv`."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import UsageError
+from counterpoint.runs import metrics
 from counterpoint.viz.plots import GREY_HEX, hex_of, save_figure
 from counterpoint.viz.render import BLUE, GOLD, RED, STONE
 
@@ -13,8 +13,9 @@ OUTCOMES = {"used": BLUE, "unused": STONE, "stopped": GOLD, "lost": RED}
 
 def timeline_figure(path: str | Path, out: str | Path, updates: int = 12) -> None:
     """Plots the last updates of a run's `learners.csv`: a row per learner and a bar per task, coloured by its outcome."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    columns, cells = metrics.read_cells(Path(path))
+    rows = [dict(zip(columns, row, strict=True)) for row in cells]
+    rows = [row for row in rows if row.get("outcome") in OUTCOMES]
     if not rows:
         raise UsageError(f"{path} lists no tasks yet: let the run train longer.")
     numbers = sorted({int(row["update"]) for row in rows})[-updates:]

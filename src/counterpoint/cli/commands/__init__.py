@@ -12,6 +12,8 @@ runs.py        list the runs
 play.py        record a film
 benchmark.py   measure a policy
 export.py      export a policy
+verify.py      check the files of a run
+share.py       write a run as one HTML file
 plot.py        draw learning curves
 compare.py     compare groups of runs
 tournament.py  play the teams of several runs against each other

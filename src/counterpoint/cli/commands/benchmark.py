@@ -32,6 +32,7 @@ def benchmark(
     seed_index: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: all seeds)")] = None,
     at: str = "last",
     env: str = "",
+    trust: bool = False,
     member: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: drawn for each episode)")] = None,
     scale: bool = False,
 ) -> None:
@@ -47,6 +48,7 @@ def benchmark(
         seed_index: Measure only this seed of each run, counted from 0.
         at: Policy to measure: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the runs' own environment, if it has moved (empty: where it was in training).
+        trust: Execute the code that the run names even though you did not make the run on this machine.
         member: Sub-policy of an ensemble, counted from 0.
         scale: Also print returns as shares between random play (0) and a scripted team (1), where these are known.
     """
@@ -59,7 +61,7 @@ def benchmark(
         raise UsageError("name at least one run to measure; `counterpoint runs` lists them.")
     opened = {str(run): open_run(run) for run in runs}
     names = _file_names(opened)
-    asked = (("at", at, "last"), ("env", env, ""), ("member", member, None))
+    asked = (("at", at, "last"), ("env", env, ""), ("trust", trust, False), ("member", member, None))
     which = {name: value for name, value, usual in asked if value != usual}
     several, rows, lines = len(opened) > 1, [], []
     files.make_folder(benchmark_dir, "--benchmark-dir")
@@ -125,11 +127,12 @@ def _measure(run: Any, iterations: int, explore: bool, seed_index: int | None, w
     import jax
     import numpy as np
 
+    from counterpoint import config as configs
     from counterpoint.policies.policy import load
 
-    first, count = run.config["training"]["seed"], run.config["training"]["num_seeds"]
-    chosen = range(count) if seed_index is None else [seed_index]
-    team, results = load(run, chosen[0], **which), []
+    team, results = load(run, seed_index or 0, **which), []
+    training = configs.from_dict(run.config).training
+    first, chosen = training.seed, range(training.num_seeds) if seed_index is None else [seed_index]
     batch = max(1, min(1000, iterations // team.env.max_steps))
     for index in chosen:
         if results:

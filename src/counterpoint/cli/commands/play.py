@@ -27,6 +27,7 @@ def play(
     seed_index: int = 0,
     display: bool = False,
     env: str = "",
+    trust: bool = False,
     args: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="(default: none)")] = (),
     member: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: drawn for each episode)")] = None,
 ) -> None:
@@ -45,6 +46,7 @@ def play(
         seed_index: Index of the seed whose policy plays, if the run has several seeds.
         display: Show the episodes in a window instead; without a display, a film is written.
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
+        trust: Execute the code that the run names even though you did not make the run on this machine.
         args: Arguments of an environment given by name, in the form name=value.
         member: Sub-policy of an ensemble, counted from 0.
     """
@@ -66,13 +68,13 @@ def play(
         if history:
             if at != "last" or policy == "random" or display:
                 raise UsageError("--history films every kept policy: leave out --at, --policy and --display.")
-            teams, target = load_history(run, seed_index, env), out or str(run.path / "history.gif")
+            teams, target = load_history(run, seed_index, env, trust), out or str(run.path / "history.gif")
             if not film_history(teams, target, seed, explore):
                 raise _cannot_draw(teams[0])
             moments = ", ".join(str(team.about.get("episodes")) for team in teams)
             print(f"{len(teams)} policies of {run.name}, after {moments} episodes → {target}")
             return
-        team, beside = load(run, seed_index, at, env, member), str(run.path / "play.gif")
+        team, beside = load(run, seed_index, at, env, trust, member), str(run.path / "play.gif")
         if at != "last":
             print(f"the policy after {team.about.get('episodes')} episodes")
         if policy == "random":

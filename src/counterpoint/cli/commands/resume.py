@@ -17,6 +17,7 @@ def resume(
     report_every: int = 0,
     eval_episodes: int = -1,
     env: str = "",
+    trust: bool = False,
 ) -> None:
     """Continue a run from its last checkpoint.
 
@@ -30,6 +31,7 @@ def resume(
         report_every: Episodes between reports from here on (0: unchanged).
         eval_episodes: Greedy episodes per evaluation from here on (-1: unchanged; 0: none).
         env: New place of the run's own environment, if it has moved (empty: where it was).
+        trust: Execute the code that the run names even though you did not make the run on this machine.
     """
     if num_episodes < 0:
         raise UsageError(f"--num-episodes must be at least 0, not {num_episodes}.")
@@ -37,4 +39,4 @@ def resume(
     changes = {name: value for name, value in changes.items() if value}
     if eval_episodes != -1:
         changes["eval_episodes"] = eval_episodes
-    run_job(lambda training, console: training.resume(run, console, num_episodes, env, **changes))
+    run_job(lambda training, console: training.resume(run, console, num_episodes, env, trust, **changes))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def train(words: list[str]) -> None:
     """Train a team of agents, or a grid of runs if options name several values: --algorithm maddpg,coma."""
     if axes := grids.axes_of(words):
-        run_job(grids.job(words, axes, parse_settings))
+        run_job(grids.job(words, axes, parse_settings, _given(words)))
         return
     config = parse_settings(words)
     given = _given(words)
@@ -37,13 +37,14 @@ def train(words: list[str]) -> None:
     elif evaluation.display:
         from counterpoint.cli.commands.play import play
 
-        play(saved, seed=config.training.seed, display=True)
+        play(saved, seed=config.training.seed, display=True, trust=evaluation.trust)
     elif evaluation.benchmark:
         from counterpoint.cli.commands.benchmark import benchmark
 
-        benchmark((saved,), evaluation.benchmark_iters, evaluation.benchmark_dir)
+        benchmark((saved,), evaluation.benchmark_iters, evaluation.benchmark_dir, trust=evaluation.trust)
     else:
-        run_job(lambda training, console: training.train(config, console))
+        named = {"given": given} if config.world.env else {}  # an external environment may change the other settings
+        run_job(lambda training, console: training.train(config, console, **named))
 
 
 def parse_settings(words: list[str]) -> "Config":
@@ -74,7 +75,10 @@ def settings_class(start: Any) -> type:
     return dataclasses.make_dataclass("Config", own, bases=(configs.Config,), frozen=True)
 
 
-PLACES = ("restore", "load_dir", "save_dir", "exp_name", "preset", "display", "benchmark", "benchmark_iters", "benchmark_dir")
+PLACES = (
+    *("restore", "trust", "load_dir", "save_dir", "exp_name", "preset"),
+    *("display", "benchmark", "benchmark_iters", "benchmark_dir"),
+)
 """Options of `train --restore` that say which run it is, or that do not concern training."""
 
 
@@ -82,11 +86,15 @@ def _restore(saved: str, config: Any, given: set[str]) -> None:
     """Continues a run: applies the given options that may change, and refuses others unless the run has the same values."""
     from counterpoint import config as configs
     from counterpoint.runs import open_run
+    from counterpoint.runs.trust import named_code
     from counterpoint.training import sources
     from counterpoint.training.train import CHANGEABLE
 
-    run = open_run(saved)
-    old, new = configs.flat(configs.from_dict(run.config)), configs.flat(sources.absolute(config))
+    run, new = open_run(saved), configs.flat(sources.absolute(config))
+    code = named_code(run.config)
+    again = bool(code) and all(name in given and new.get(name) == text for name, text in code.items())
+    trust = config.evaluation.trust or again
+    old = configs.flat(sources.settings_of(run, trust=trust))
     changes = {name: new[name] for name in given if name in CHANGEABLE}
     for name in sorted(given & new.keys() - {*changes, *PLACES}):
         if new[name] != old.get(name):
@@ -95,6 +103,7 @@ def _restore(saved: str, config: Any, given: set[str]) -> None:
                 " a new run."
             )
     num_episodes = changes.pop("num_episodes", 0)
+    changes |= {"trust": True} if trust else {}
     run_job(lambda training, console: training.resume(run, console, num_episodes, **changes))
 
 

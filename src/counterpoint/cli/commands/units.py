@@ -12,7 +12,7 @@ from counterpoint.core.errors import UsageError
 def units(
     value: Annotated[Positional[str], arg(metavar="[VALUE]")] = "",
     scenario: str = "simple_spread",
-    from_unit: Annotated[Literal["openai", "openai-sum", "mpe2", "mpe2-sum"], arg(name="from")] = "mpe2",
+    from_: Annotated[Literal["openai", "openai-sum", "mpe2", "mpe2-sum"], arg(name="from")] = "mpe2",
     record: Annotated[str, arg(metavar="FILE", help_behavior_hint="(default: do not record)")] = "",
     episodes: int = 20_000,
 ) -> None:
@@ -21,7 +21,7 @@ def units(
     Args:
         value: Return to convert (empty: list the references of the scenario).
         scenario: World that the return was measured in.
-        from_unit: Unit of the value: rules of the original or of mpe2, one agent's return or the sum over agents.
+        from_: Unit of the value: rules of the original or of mpe2, one agent's return or the sum over agents.
         record: Measure random play and the scripted teams anew and write them to this CSV file.
         episodes: Episodes of each measurement that is recorded.
     """
@@ -39,8 +39,8 @@ def units(
         ]
         print_table(["scenario", "flavour", "policy", "return of one agent", "95 %", "episodes"], rows)
         return
-    scale = study.units(value, scenario, from_unit)
+    scale = study.units(value, scenario, from_)
     way = f"{100 * scale.share:.1f} % of the way from random play to the scripted team"
-    print(f"{value} in {scenario}, unit {from_unit}: {way}\n")
+    print(f"{value} in {scenario}, unit {from_}: {way}\n")
     print_table(study.TABLE_HEADER, study.table(scale))
     print("≈ marks conversions between flavours, which keep the share.")

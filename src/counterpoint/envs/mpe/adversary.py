@@ -4,6 +4,8 @@ obs good (4N + 2V)      = [goal 2, landmarks 2N, others]        all relative, ot
 obs adversary (2 fewer) = [landmarks 2N, others]
 reward adversary = −(its distance to the goal); openai: squared
 reward good      = Σ over adversaries of their distance to the goal − distance of the nearest good agent
+With `num_agent_neighbors` and `num_landmark_neighbors`, only the nearest are listed, nearest first, and zeros fill the rest;
+good agents always see the goal.
 One adversary (V = 1) is the published game; with more, the good team's reward sums over them, as its formula says.
 """
 
@@ -15,9 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import Observations, check_count
+from counterpoint.envs.base import Observations, check_count, check_neighbors
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
-from counterpoint.envs.mpe.world import Bodies, between, length, off_diagonal
+from counterpoint.envs.mpe.world import Bodies, between, length, seen_landmarks, seen_others
 
 LANDMARK_RADIUS = 0.08
 
@@ -30,6 +32,10 @@ class Adversary(Scenario):
     """Good agents, and landmarks."""
     num_adversaries: int = 1
     """Adversaries."""
+    num_agent_neighbors: int | None = None
+    """Other agents that an agent observes, nearest first (None: all, in index order)."""
+    num_landmark_neighbors: int | None = None
+    """Landmarks that an agent observes, nearest first (None: all, in index order)."""
 
     name: ClassVar[str] = "simple_adversary"
     num_goals: ClassVar[int] = 1
@@ -38,6 +44,7 @@ class Adversary(Scenario):
         super().__post_init__()
         check_count(self, "N", 1)
         check_count(self, "num_adversaries", 1)
+        check_neighbors(self)
 
     @cached_property
     def bodies(self) -> Bodies:
@@ -48,9 +55,9 @@ class Adversary(Scenario):
         return ("adversary",) * self.num_adversaries + ("agent",) * self.N
 
     def observe(self, state: State) -> Observations:
-        v, total = self.num_adversaries, self.num_agents
-        landmarks = between(state.position, state.landmarks).reshape(total, -1)
-        others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
+        v = self.num_adversaries
+        landmarks = seen_landmarks(state.position, state.landmarks, self.num_landmark_neighbors)
+        others = seen_others(state.position, self.num_agent_neighbors)
         seen = jnp.concatenate([landmarks, others], axis=1)
         goal = state.landmarks[state.goal] - state.position
         return [seen[:v], jnp.concatenate([goal[v:], seen[v:]], axis=1)]

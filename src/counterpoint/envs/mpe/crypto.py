@@ -67,5 +67,5 @@ class Crypto(Scenario):
         goal = jax.nn.one_hot(state.goal[0], NUM_WORDS, dtype=state.comm.dtype)
         return tuple(jnp.concatenate([state.comm[i], goal]) for i in range(3))
 
-    def goal_landmarks(self, state: State) -> set[int]:
-        return {int(state.goal[0])}
+    def goal_landmarks(self, state: State) -> list[int]:
+        return [int(state.goal[0])]

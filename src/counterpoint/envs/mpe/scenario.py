@@ -1,4 +1,4 @@
-"""What the nine particle scenarios share: fields, actions, reset, one step, the time limit and the drawing.
+"""What the particle scenarios share: fields, actions, reset, one step, the time limit and the drawing.
 
 A scenario says who and what is there (`bodies`, `roles`), what is hidden (`num_goals`), what is seen and what it is worth.
 Actions are vectors [move(5)] [word(num_words)], whichever of the two an agent has: one-hot, relaxed or continuous alike.
@@ -47,11 +47,13 @@ class Scenario(World):
     """Steps until truncation."""
 
     name: ClassVar[str]
+    flavours: ClassVar[tuple[str, ...]] = ("mpe2", "openai")
+    """The rules that the scenario has; the original of 2017 lacks some scenarios."""
     landmark_box: ClassVar[float] = 1.0
     num_goals: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        check_choice(self, "flavour", ("mpe2", "openai"))
+        check_choice(self, "flavour", self.flavours)
         check_choice(self, "actions", ("discrete", "continuous"))
         check_count(self, "max_steps", 1)
 
@@ -184,9 +186,9 @@ class Scenario(World):
         bodies = self.bodies
         return (NUM_MOVES,) * bool(bodies.movable[agent]) + (bodies.num_words,) * bool(bodies.talks[agent])
 
-    def goal_landmarks(self, state: State) -> set[int]:
+    def goal_landmarks(self, state: State) -> list[int]:
         """Returns the landmarks that the drawing marks as goals."""
-        return {int(goal) for goal in state.goal}
+        return [int(goal) for goal in state.goal]
 
     def draw(self, state: State) -> Picture:
         names, n = self.spec.agents, self.num_agents

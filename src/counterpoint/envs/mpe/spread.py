@@ -4,6 +4,7 @@ obs(6N) = [velocity 2, position 2, landmarks 2N (relative), others 2(N−1) (rel
 reward = −(1 − local_ratio) · Σ over landmarks of the distance to the nearest agent − local_ratio · own collisions
 openai: everybody receives the sum over agents of −Σ distances − collisions, each agent also counting itself once.
 The zeros are the silent others' words; the original carries them, so do we.
+With `num_agent_neighbors` and `num_landmark_neighbors`, only the nearest are listed, nearest first, and zeros fill the rest.
 """
 
 from dataclasses import dataclass
@@ -14,9 +15,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import Observations, check_count, check_fraction
+from counterpoint.envs.base import Observations, check_count, check_fraction, check_neighbors, check_stage
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
-from counterpoint.envs.mpe.world import Bodies, between, fold, length, off_diagonal
+from counterpoint.envs.mpe.world import (
+    UNROLLED,
+    Bodies,
+    between,
+    distances,
+    fold,
+    length,
+    off_diagonal,
+    seen_landmarks,
+    seen_others,
+)
 
 CAPTURE_DISTANCE = 0.1
 
@@ -31,6 +42,14 @@ class Spread(Scenario):
     """Weight of an agent's own collisions against the team's distances (mpe2 only)."""
     terminate_on_success: bool = False
     """End the game when every landmark has an agent within 0.1."""
+    num_agent_neighbors: int | None = None
+    """Other agents that an agent observes, nearest first (None: all, in index order)."""
+    num_landmark_neighbors: int | None = None
+    """Landmarks that an agent observes, nearest first (None: all, in index order)."""
+    curriculum: bool = False
+    """Learn in stages: stage 0 has no collision penalty, stage 1 is the game."""
+    curriculum_stage: int = 0
+    """The stage, if there is a curriculum."""
 
     name: ClassVar[str] = "simple_spread"
     outcomes: ClassVar[tuple[str, str]] = ("covered every landmark", "left a landmark uncovered")
@@ -39,6 +58,8 @@ class Spread(Scenario):
         super().__post_init__()
         check_count(self, "N", 1)
         check_fraction(self, "local_ratio")
+        check_neighbors(self)
+        check_stage(self, stages=2)
 
     @cached_property
     def bodies(self) -> Bodies:
@@ -49,13 +70,14 @@ class Spread(Scenario):
         return ("agent",) * self.N
 
     def observe(self, state: State) -> Observations:
-        n = self.N
-        landmarks = between(state.position, state.landmarks).reshape(n, 2 * n)
-        others = off_diagonal(between(state.position, state.position)).reshape(n, 2 * (n - 1))
+        landmarks = seen_landmarks(state.position, state.landmarks, self.num_landmark_neighbors)
+        others = seen_others(state.position, self.num_agent_neighbors)
         return jnp.concatenate([state.velocity, state.position, landmarks, others, jnp.zeros_like(others)], axis=1)
 
     def reward(self, state: State) -> Float[Array, " N"]:
         distance, bumps = -jnp.sum(self.nearest(state)), self.bumps(state)
+        if self.curriculum and self.curriculum_stage == 0:
+            bumps = jnp.zeros_like(bumps)
         if self.flavour == "openai":  # each counts itself as a collision, and everybody receives everybody's reward
             shared = self.N * distance - jnp.sum(bumps) - self.N
             return jnp.broadcast_to(shared, (self.N,))
@@ -63,10 +85,15 @@ class Spread(Scenario):
 
     def nearest(self, state: State) -> Float[Array, " L"]:
         """Returns the distance from each landmark to its nearest agent."""
+        if self.N > UNROLLED:
+            return jnp.min(distances(state.position, state.landmarks), axis=0)
         return fold(jnp.minimum, length(between(state.position, state.landmarks)), axis=0)
 
     def bumps(self, state: State) -> Float[Array, " N"]:
         """Returns how many other agents each agent overlaps."""
+        if self.N > UNROLLED:  # sums over rows; everybody overlaps itself
+            near = distances(state.position, state.position) < 2 * self.bodies.radius[0]
+            return jnp.sum(near.astype(state.position.dtype), axis=0) - 1
         apart = length(off_diagonal(between(state.position, state.position)))
         return fold(jnp.add, (apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
 

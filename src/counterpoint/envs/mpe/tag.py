@@ -3,6 +3,8 @@
 obs = [velocity 2, position 2, obstacles (relative), others (relative), velocities of the other good agents], 2 for each
 reward adversary = 10 · touches of all prey by all adversaries
 reward good      = −10 · touches of itself − a growing cost of leaving the screen
+With `num_agent_neighbors` and `num_landmark_neighbors`, only the nearest are listed, nearest first, and zeros fill the rest;
+then each listed agent has a velocity, which is zero for adversaries.
 """
 
 from dataclasses import dataclass
@@ -13,9 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.types import Metric
-from counterpoint.envs.base import Observations, check_count
+from counterpoint.envs.base import Observations, check_count, check_neighbors, check_stage
 from counterpoint.envs.mpe.scenario import Scenario, State, bodies_of
-from counterpoint.envs.mpe.world import Bodies, between, off_diagonal, touching
+from counterpoint.envs.mpe.world import Bodies, nearest_others, off_diagonal, seen_landmarks, seen_others, slots, touching
+
+PREY_SPEED = (0.5, 0.75, 1.0)
+"""The prey's share of its full speed and force, by stage of the curriculum."""
 
 
 def boundary_cost(position: Float[Array, "N 2"]) -> Float[Array, " N"]:
@@ -45,6 +50,14 @@ class Tag(Scenario):
     """Obstacles in the way."""
     terminate_on_success: bool = False
     """End the game when every prey is touched at the same time."""
+    num_agent_neighbors: int | None = None
+    """Other agents that an agent observes, nearest first (None: all, in index order)."""
+    num_landmark_neighbors: int | None = None
+    """Obstacles that an agent observes, nearest first (None: all, in index order)."""
+    curriculum: bool = False
+    """Learn in stages: the prey has half its speed in stage 0, three quarters in stage 1 and all of it in stage 2."""
+    curriculum_stage: int = 0
+    """The stage, if there is a curriculum."""
 
     name: ClassVar[str] = "simple_tag"
     landmark_box: ClassVar[float] = 0.9
@@ -54,16 +67,19 @@ class Tag(Scenario):
         check_count(self, "num_good", 1)
         check_count(self, "num_adversaries", 1)
         check_count(self, "num_obstacles", 0)
+        check_neighbors(self)
+        check_stage(self, stages=len(PREY_SPEED))
 
     @cached_property
     def bodies(self) -> Bodies:
         v, g, obstacles = self.num_adversaries, self.num_good, self.num_obstacles
+        speed = PREY_SPEED[self.curriculum_stage] if self.curriculum else 1.0
         return bodies_of(
             [0.075] * v + [0.05] * g,
             [0.2] * obstacles,
             collides=[True] * (v + g + obstacles),
-            accel=[3.0] * v + [4.0] * g,
-            max_speed=[1.0] * v + [1.3] * g,
+            accel=[3.0] * v + [4.0 * speed] * g,
+            max_speed=[1.0] * v + [1.3 * speed] * g,
         )
 
     @property
@@ -75,10 +91,13 @@ class Tag(Scenario):
         return ("obstacle",) * self.num_obstacles
 
     def observe(self, state: State) -> Observations:
-        v, total = self.num_adversaries, self.num_agents
-        obstacles = between(state.position, state.landmarks).reshape(total, -1)
-        others = off_diagonal(between(state.position, state.position)).reshape(total, -1)
+        v, count = self.num_adversaries, self.num_agent_neighbors
+        obstacles = seen_landmarks(state.position, state.landmarks, self.num_landmark_neighbors)
+        others = seen_others(state.position, count)
         common = jnp.concatenate([state.velocity, state.position, obstacles, others], axis=1)
+        if count is not None:
+            fleeing = jnp.where(self.adversary[:, None], 0.0, state.velocity)
+            return jnp.concatenate([common, slots(fleeing[nearest_others(state.position, count)], count)], axis=1)
         seen_by_adversary, seen_by_good = good_velocities(state.velocity, v)
         return [
             jnp.concatenate([common[:v], seen_by_adversary], axis=1),

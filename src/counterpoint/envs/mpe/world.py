@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 DT = 0.1
 DAMPING = 0.25
@@ -52,12 +52,53 @@ def off_diagonal(matrix: Float[Array, "N N *d"]) -> Float[Array, "N M *d"]:
     return flat[:, :-1].reshape(n, n - 1, *tail)
 
 
+def nearest(distance: Float[Array, "P Q"], count: int) -> Int[Array, "P K"]:
+    """Returns the columns with the smallest distances of each row, nearest first: `count` of them, or all if fewer."""
+    return jax.lax.top_k(-distance, min(count, distance.shape[1]))[1]
+
+
+def nearest_others(position: Float[Array, "N 2"], count: int) -> Int[Array, "N K"]:
+    """Returns the other agents nearest to each agent, nearest first: `count` of them, or all if there are fewer."""
+    n = position.shape[0]
+    distance = jnp.where(np.eye(n, dtype=bool), jnp.inf, length(between(position, position)))
+    return nearest(distance, min(count, n - 1))
+
+
+def slots(rows: Float[Array, "P K 2"], count: int) -> Float[Array, "P _s"]:
+    """Returns rows side by side, with zeros where there are fewer than `count`."""
+    return jnp.pad(rows, ((0, 0), (0, count - rows.shape[1]), (0, 0))).reshape(rows.shape[0], 2 * count)
+
+
+def seen_landmarks(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], count: int | None) -> Float[Array, "N _s"]:
+    """Returns the relative positions of all landmarks, or of the nearest `count`, nearest first and padded with zeros."""
+    relative = between(position, landmarks)
+    if count is None:
+        return relative.reshape(position.shape[0], -1)
+    order = nearest(length(relative), count)
+    return slots(jnp.take_along_axis(relative, order[:, :, None], axis=1), count)
+
+
+def seen_others(position: Float[Array, "N 2"], count: int | None) -> Float[Array, "N _s"]:
+    """Returns the relative positions of all other agents, or of the nearest `count`, nearest first and padded with zeros."""
+    n = position.shape[0]
+    relative = between(position, position)
+    if count is None:
+        return off_diagonal(relative).reshape(n, 2 * (n - 1))
+    return slots(jnp.take_along_axis(relative, nearest_others(position, count)[:, :, None], axis=1), count)
+
+
 def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], axis: int) -> Float[Array, " _r"]:
     """Returns jnp.sum or jnp.min along an axis, for `combine` jnp.add or jnp.minimum; see UNROLLED."""
     count = matrix.shape[axis]
     if not 0 < count <= UNROLLED:
         return jnp.min(matrix, axis=axis) if combine is jnp.minimum else jnp.sum(matrix, axis=axis)
     return reduce(combine, [jax.lax.index_in_dim(matrix, i, axis, keepdims=False) for i in range(count)])
+
+
+def distances(a: Float[Array, "P 2"], b: Float[Array, "Q 2"]) -> Float[Array, "P Q"]:
+    """Returns the distance from each of a to each of b: of many bodies cheaper than the length of vectors between them."""
+    dx, dy = (b[None, :, c] - a[:, None, c] for c in range(2))
+    return jnp.sqrt(dx**2 + dy**2)
 
 
 def touching(a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray) -> Bool[Array, "P Q"]:
@@ -75,17 +116,24 @@ def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"],
     reach = bodies.radius[:n, None] + bodies.radius[None, index]
 
     if index.size > UNROLLED:
-        return jnp.sum(_repulsion(-between(position, others), reach, pair), axis=1)
+        # A plane for each coordinate, others × agents: sums then run over rows, each of which is one vector operation.
+        dx, dy = (position[None, :, c] - others[:, None, c] for c in range(2))
+        strength = _strength(dx**2 + dy**2, reach.T, pair.T)
+        return jnp.stack([jnp.sum(strength * dx, axis=0), jnp.sum(strength * dy, axis=0)], axis=1)
     return reduce(jnp.add, [_repulsion(position - others[None, j], reach[:, j], pair[:, j]) for j in range(index.size)])
 
 
 def _repulsion(delta: Float[Array, "*b 2"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b 2"]:
     """Returns the force along `delta`, for bodies that touch at distance `reach`; none where `pair` is false."""
-    squared = delta[..., 0] ** 2 + delta[..., 1] ** 2
+    return _strength(delta[..., 0] ** 2 + delta[..., 1] ** 2, reach, pair)[..., None] * delta
+
+
+def _strength(squared: Float[Array, "*b"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b"]:
+    """Returns the force of a contact per distance between the bodies, given the square of that distance."""
     distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))  # coincident bodies: no direction, so no force
     overlap = (reach - distance) / CONTACT_MARGIN
     depth = CONTACT_MARGIN * (jnp.maximum(overlap, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(overlap))))
-    return jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)[..., None] * delta
+    return jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)
 
 
 def integrate(

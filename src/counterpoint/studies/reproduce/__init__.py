@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
+from counterpoint.runs.files import expanded, make_folder
 from counterpoint.runs.tables import markdown_table
 
 
@@ -50,7 +51,7 @@ def reproduce(result: str, quick: bool, out: str) -> None:
         close = difflib.get_close_matches(result, results, 1)
         hint = f"; perhaps {close[0]}?" if close else f"; choose one of {', '.join(results)}."
         raise UsageError(f"unknown result {result!r}{hint}")
-    folder = Path(out) / (result + "-quick" * quick)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = expanded(out) / (result + "-quick" * quick)
+    make_folder(folder, "--out")
     with lock.hold(folder, print):  # two processes would measure, and write, the same things
         results[result].run(folder, quick)

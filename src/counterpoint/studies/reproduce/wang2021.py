@@ -289,9 +289,9 @@ def _curves(folder: Path, episodes: int) -> None:
         if not (path / "config.json").exists():
             print(f"training the {name} run for the learning curve, {episodes} episodes …", flush=True)
             more: dict[str, Any] = {"learners": learners, "code": "mds"} if learners else {"devices": 1}
-            train.train(**common, **more, save_dir=str(folder / "runs"), exp_name=name, timeline=20)
+            train.train(progress=False, **common, **more, save_dir=str(folder / "runs"), exp_name=name, timeline=20)
         elif not (path / "team.gif").exists():
-            train.resume(path)
+            train.resume(path, progress=False)
         curves[name] = runs.open_run(path).rows()
     plots.compare(curves, folder / "curve.png", title="3 agents: coded and central run")
 

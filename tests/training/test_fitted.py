@@ -1,0 +1,80 @@
+"""Settings that nobody gave are chosen for an external environment, and for no other."""
+
+from typing import Any
+
+import pytest
+
+from counterpoint import config as configs
+from counterpoint import presets
+from counterpoint.cli import main as cli
+from counterpoint.config import Config, external_defaults, fitted, override
+from counterpoint.studies import grid as study
+from counterpoint.training import train as experiment
+
+CARTPOLE = override(Config(), env="CartPole-v1")
+ENV = CARTPOLE.world.build()
+
+
+def values(config: Config, *names: str) -> dict[str, Any]:
+    return {name: configs.flat(config)[name] for name in names}
+
+
+def test_an_external_environment_gets_settings_of_its_own() -> None:
+    wanted = external_defaults(ENV.spec, ENV.max_steps)
+    assert values(fitted(CARTPOLE, ENV, {"env"}), *wanted) == wanted
+    assert wanted["lr"] < Config().learning.lr
+    assert wanted["updates"] / wanted["update_every"] > 1 / Config().training.update_every
+
+
+def test_the_horizon_follows_the_length_of_episodes() -> None:
+    short, long = (external_defaults(ENV.spec, steps)["gamma"] for steps in (25, 500))
+    assert short < long <= 0.99
+
+
+def test_what_the_user_gives_stays_even_if_it_is_the_usual_value() -> None:
+    usual = Config().learning.lr
+    config = fitted(override(CARTPOLE, lr=usual), ENV, {"env", "lr"})
+    assert config.learning.lr == usual
+    assert config.learning.gamma != Config().learning.gamma
+
+
+def test_what_depends_on_a_given_value_fits_it() -> None:
+    config = fitted(override(CARTPOLE, num_envs=4, update_every=4, batch_size=200_000), ENV, {"env", "num_envs", "batch_size"})
+    assert config.training.update_every % 4 == 0
+    assert config.training.buffer_size >= config.training.batch_size == 200_000
+    config = fitted(override(CARTPOLE, batch_size=64, buffer_size=64), ENV, {"env", "buffer_size"})
+    assert config.training.batch_size == config.training.buffer_size == 64
+
+
+def test_a_compiled_world_a_preset_and_a_whole_configuration_keep_theirs() -> None:
+    world = Config().world.build()
+    assert fitted(Config(), world, set()) == Config()
+    assert fitted(CARTPOLE, ENV, None) == CARTPOLE
+    demo = override(presets.preset("demo"), env="CartPole-v1")
+    assert fitted(demo, ENV, {"preset", "env"}) == demo
+
+
+def test_an_on_policy_algorithm_keeps_its_own() -> None:
+    coma = override(CARTPOLE, algorithm="coma")
+    assert fitted(coma, ENV, {"env", "algorithm"}) == coma
+
+
+@pytest.mark.parametrize("words", [["--env", "CartPole-v1", "--lr", "0.01"], ["--env=CartPole-v1", "--lr=0.01"]])
+def test_the_command_line_says_what_was_given(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(experiment, "train", lambda config, console, given: seen.append(fitted(config, ENV, given)))
+    monkeypatch.setattr("sys.argv", ["counterpoint", "train", *words])
+    cli.main()
+    (config,) = seen
+    assert config.learning.lr == 0.01
+    assert config.training.batch_size == external_defaults(ENV.spec, ENV.max_steps)["batch_size"]
+
+
+def test_the_cells_of_a_grid_are_fitted_too() -> None:
+    def make(own: Any) -> Config:
+        return override(CARTPOLE, **own)
+
+    cells = study.cells_of({"algorithm": ["maddpg", "coma"]}, make, {"env", "algorithm"})
+    maddpg, coma = (study._fitted(cell).config for cell in cells)
+    assert maddpg.learning.lr == external_defaults(ENV.spec, ENV.max_steps)["lr"]
+    assert coma == cells[1].config
