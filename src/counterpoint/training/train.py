@@ -28,7 +28,7 @@ from counterpoint.core.loading import refuse_nested, short_name
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
 from counterpoint.runs.files import expanded, make_folder, write_whole
-from counterpoint.training import checkpoint, recorded, report, sources
+from counterpoint.training import checkpoint, opponents, recorded, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
@@ -106,6 +106,7 @@ def train(
     run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), display_of(progress)
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
+        opponents.keep(run, config)
         recorded.record(run, prepared.program.env)
         _train(run, prepared, progress)
     del prepared
@@ -141,7 +142,7 @@ def resume(
         require_sinks(config)
         require_ray(config)
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        prepared = prepare(config)
+        prepared = prepare(config, home=run.path)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
         recorded.record(run, prepared.program.env)
         _train(run, prepared._replace(config=config), progress)
