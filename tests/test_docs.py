@@ -31,8 +31,8 @@ FILE_BLOCK = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.MULTILINE
 """A block that readers save as a file."""
 SPAN = re.compile(r"`([^`\n]+)`")
 TINY = "num_episodes=40, batch_size=8, max_episode_len=5, eval_episodes=0, num_units=8, devices=1"
-OTHERS_FLAGS = {"--exclude-editable", "--config", "--env-config"}
-"""Flags of pip and of EPyMARL."""
+OTHERS_FLAGS = {"--exclude-editable", "--config", "--env-config", "--from"}
+"""Flags of pip and of EPyMARL, and one of ours that Python cannot name a parameter after."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
