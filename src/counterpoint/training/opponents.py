@@ -268,7 +268,7 @@ def exported(path: Path, spec: Spec, agents: Sequence[str]) -> TeamPolicy:
         norm = None if scale is None else Norm(*(None if x is None else x[:, 0] for x in (scale, source.mean, source.variance)))  # pyright: ignore[reportArgumentType]
         return Layer(jnp.asarray(source.weight), jnp.asarray(source.bias[:, 0]), norm)
 
-    layers = tuple(map(layer, team.layers))
+    layers = tuple(map(layer, numpy_policy.without_deviations(team)))  # it plays greedily
 
     def act(parameters: Any, carry: Any, obs: Array, key: Key, legal: Any) -> tuple[Array, Any]:
         del key
