@@ -72,7 +72,7 @@ def play(config, space, outputs, noise):
         part = (outputs + noise)[:, start : start + width] / config.temperature
         weight = np.exp(part - part.max(1, keepdims=True))
         soft.append(weight / weight.sum(1, keepdims=True))
-        shown.append(np.eye(width)[part.argmax(1)] if config.straight_through else soft[-1])
+        shown.append(np.eye(width)[part.argmax(1)] if config.estimator == "straight-through" else soft[-1])
         start += width
 
     def back(grad):

@@ -1,7 +1,7 @@
 """Writes tests/thorough.txt: the tests that take longer than a number of seconds, from a log of pytest --durations=0.
 
-    make test ARGS=--durations=0 > fast.log; make test-thorough ARGS=--durations=0 > thorough.log
-    python tests/thorough.py 3 fast.log thorough.log
+make test ARGS=--durations=0 > fast.log; make test-thorough ARGS=--durations=0 > thorough.log
+python tests/thorough.py 3 fast.log thorough.log
 """
 
 import re

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from counterpoint.policies.policy import random_team as random_team
     from counterpoint.runs.folder import Run as Run
     from counterpoint.studies.compare import compare as compare
+    from counterpoint.studies.exploit import exploit as exploit
     from counterpoint.studies.grid import grid as grid
+    from counterpoint.studies.tournament import tournament as tournament
+    from counterpoint.studies.units import units as units
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
     from counterpoint.trainers.agent import MASACTrainer as MASACTrainer
     from counterpoint.trainers.agent import MATD3Trainer as MATD3Trainer
@@ -58,7 +61,10 @@ _HOMES = {
     "counterpoint.policies.policy": ("Policy", "load", "random_team"),
     "counterpoint.runs.folder": ("Run",),
     "counterpoint.studies.compare": ("compare",),
+    "counterpoint.studies.exploit": ("exploit",),
     "counterpoint.studies.grid": ("grid",),
+    "counterpoint.studies.tournament": ("tournament",),
+    "counterpoint.studies.units": ("units",),
     "counterpoint.trainers.agent": ("AgentTrainer", "MASACTrainer", "MATD3Trainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer",),

@@ -16,7 +16,7 @@ import tyro
 from counterpoint.algos import offpolicy
 from counterpoint.algos.base import Entry, Replay, Rollout, entries, find, visibility
 from counterpoint.coded.settings import Distribution
-from counterpoint.core.checks import GREATEST, LARGEST, above, at_least, at_most, flag, shown
+from counterpoint.core.checks import GREATEST, LARGEST, above, at_least, at_most, flag, fraction, shown
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import address_of, short_name
 from counterpoint.core.spaces import Spec
@@ -213,7 +213,8 @@ class Evaluation:
     benchmark: bool = False
     """Measure a saved policy by the environment's metrics instead of training."""
     trust: bool = False
-    """With the three options above: execute the code that the run names even though you did not make it on this machine."""
+    """With the three options above and with --freeze: execute the code that the run names even though you did not make it on
+    this machine."""
     benchmark_iters: int = 100_000
     """Environment steps of a benchmark."""
     benchmark_dir: str = "./benchmark_files/"
@@ -232,6 +233,33 @@ class Evaluation:
     def __post_init__(self) -> None:
         at_least(self, 1, "benchmark_iters", "report_every")
         at_least(self, 0, "eval_episodes")
+
+
+@dataclass(frozen=True)
+class Opponents:
+    """Opponents that do not learn, and ensembles of policies."""
+
+    freeze: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEAM=RUN …", help_behavior_hint="(default: none)")] = ()
+    """Teams that do not learn, such as adversary=runs/tag-1, adversary=tag-1@best, adversary=tag-1@12000 (episodes),
+    adversary=export/team.npz or adversary=my_policy.py:function. The other teams learn against them."""
+    league: int = 0
+    """Earlier versions of the run's own policies to keep as opponents (0: no league)."""
+    league_every: int = 0
+    """Updates between the versions that the league keeps (0: spread evenly over the run)."""
+    league_share: float = 0.5
+    """Share of the episodes in which a member of the league plays one of the teams."""
+    league_draw: Literal["uniform", "prioritised"] = "uniform"
+    """Draw members of the league uniformly, or more often those against whom the other team earns little."""
+
+    ensemble: int = 1
+    """Sub-policies per agent, one of which plays a whole episode (1: no ensemble)."""
+    ensemble_teams: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEAM …", help_behavior_hint="(default: all)")] = ()
+    """Teams that have an ensemble."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "league", "league_every")
+        at_least(self, 1, "ensemble")
+        fraction(self, "league_share")
 
 
 @dataclass(frozen=True)
@@ -255,6 +283,7 @@ class Config:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
     distribution: Distribution = field(default_factory=Distribution)
+    opponents: Opponents = field(default_factory=Opponents)
 
     @property
     def name(self) -> str:
@@ -328,7 +357,7 @@ LONGEST_WORD = 1000
 """Characters of the longest value of an argument of an environment."""
 MOST_AGENTS = 1000
 """The most agents, landmarks and so on of a built-in environment: what agents see of each other grows with the square."""
-GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution")
+GROUPS = ("world", "training", "learning", "checkpoints", "evaluation", "distribution", "opponents")
 
 
 def training_of(entry: Entry) -> Training:
@@ -398,6 +427,8 @@ def from_dict(data: dict[str, Any]) -> Config:
     flat: dict[str, Any] = {}
     for name, value in data.items():
         flat |= value if name in GROUPS and isinstance(value, dict) else {name: value}
+    if "straight_through" in flat:  # a switch of earlier versions, where there are several estimators now
+        flat.setdefault("estimator", "straight-through" if flat.pop("straight_through") else "soft")
     if not isinstance(flat.get("teams", []), list | tuple) or not isinstance(flat.get("env", ""), str):
         raise UsageError("config.json does not fit this version of counterpoint: env must be a text and teams a list of words.")
     try:

@@ -12,7 +12,7 @@ from jax.test_util import check_grads
 
 from counterpoint.algos import maddpg, offpolicy
 from counterpoint.core import prng
-from counterpoint.core.actions import Heads, heads_of
+from counterpoint.core.actions import Draw, Heads, heads_of
 from counterpoint.core.nets import Layer
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
@@ -35,7 +35,7 @@ def test_the_defaults_are_the_authors():
     config = maddpg.Config()
     assert (config.lr, config.gamma, config.tau, config.hidden) == (0.01, 0.95, 0.01, (64, 64))
     assert (config.clip, config.clip_by, config.logit_cost, config.temperature) == (0.5, "variable", 1e-3, 1.0)
-    assert (config.straight_through, config.world_action) == (False, "soft")
+    assert (config.estimator, config.world_action) == ("soft", "soft")
 
 
 def view(inputs, obs=None, action=None, legal=None, alive=None, weight=None, heads=PLAIN, first=0):
@@ -103,7 +103,7 @@ def test_actor_loss_replaces_the_own_action_only(compiled):
 
     def loss(noise, alive):
         mine = view(inputs, obs=inputs[1:2], action=inputs[4:6], alive=alive, first=jnp.int32(4))
-        return maddpg.actor_loss(config, PROBLEM, ACTOR, critic, mine, noise)
+        return maddpg.actor_loss(config, PROBLEM, ACTOR, critic, mine, Draw(noise))
 
     loss = maybe_jit(loss, compiled)
     cost = 0.5 * LOG2**2 / 4  # mean over two rows of two outputs, of which one is not zero
@@ -122,7 +122,7 @@ def test_the_output_cost_is_a_mean_over_real_outputs():
     actor = (Layer(weight=jnp.array([[LOG2, 0.0, 0.0]]), bias=jnp.zeros(3)),)
     critic = (Layer(weight=jnp.zeros((4, 1)), bias=jnp.zeros(1)),)
     mine = view(jnp.zeros((4, 1)), obs=jnp.ones((1, 1)), action=jnp.zeros((3, 1)), heads=heads, first=jnp.int32(1))
-    loss = maddpg.actor_loss(dataclasses.replace(SMALL, logit_cost=1.0), PROBLEM, actor, critic, mine, jnp.zeros((3, 1)))
+    loss = maddpg.actor_loss(dataclasses.replace(SMALL, logit_cost=1.0), PROBLEM, actor, critic, mine, Draw(jnp.zeros((3, 1))))
     np.testing.assert_allclose(loss, LOG2**2 / 2, rtol=1e-6)
 
 
@@ -146,7 +146,7 @@ def test_gradients_of_the_losses(smooth):
         return maddpg.critic_loss(PROBLEM, critic, mine, smooth.y)[0]
 
     def actor_loss(actor):
-        return maddpg.actor_loss(config, PROBLEM, actor, smooth.critic, mine, smooth.noise)
+        return maddpg.actor_loss(config, PROBLEM, actor, smooth.critic, mine, Draw(smooth.noise))
 
     for loss, net in ((critic_loss, smooth.critic), (actor_loss, smooth.actor)):
         assert float(jnp.max(jnp.abs(jax.jit(jax.grad(loss))(net)[0].weight))) > 1e-3

@@ -153,7 +153,9 @@ CASES = {
     ),
     "independent, straight-through, no clip": (
         MIXED,
-        dataclasses.replace(SMALL, minibatch="per-agent", straight_through=True, clip=0.0, num_layers=1, gamma=0.5, tau=0.3),
+        dataclasses.replace(
+            SMALL, minibatch="per-agent", estimator="straight-through", clip=0.0, num_layers=1, gamma=0.5, tau=0.3
+        ),
         np.eye(3, dtype=bool),
         False,
     ),

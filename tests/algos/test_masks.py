@@ -9,7 +9,7 @@ import pytest
 
 from counterpoint.algos import coma, maddpg, offpolicy
 from counterpoint.core import prng
-from counterpoint.core.actions import choosable, heads_of, masked
+from counterpoint.core.actions import Draw, choosable, heads_of, masked
 from counterpoint.core.nets import Layer
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
@@ -70,7 +70,7 @@ def batch_of(lead, **fields):
 
 def test_maddpg_has_no_illegal_action_in_a_target():
     """Q' is 100 for the third action and 20 for the second, which is chosen almost surely: y = 7 + ½·20, not 7 + ½·100."""
-    algo = maddpg.make(dataclasses.replace(CONFIG, straight_through=True), THREE, np.ones((1, 1), bool))
+    algo = maddpg.make(dataclasses.replace(CONFIG, estimator="straight-through"), THREE, np.ones((1, 1), bool))
     critic = (Layer(jnp.array([[[0.0], [0.0], [20.0], [100.0]]]), jnp.zeros((1, 1))),)
     actor = actor_of([0.0, 90.0, 400.0])
     agents = jax.jit(algo.init)(prng.key(0))._replace(target_actor=actor, target_critic=critic)
@@ -102,7 +102,8 @@ def test_maddpg_gives_an_illegal_action_no_gradient_and_counts_only_legal_output
         first=jnp.int32(1),
     )
     config = dataclasses.replace(CONFIG, logit_cost=10.0)
-    loss_of = lambda actor: maddpg.actor_loss(config, PROBLEM, actor, critic, mine, jnp.zeros((3, 2)))  # noqa: E731
+    drawn = Draw(jnp.zeros((3, 2)))
+    loss_of = lambda actor: maddpg.actor_loss(config, PROBLEM, actor, critic, mine, drawn)  # noqa: E731
     loss, grads = jax.jit(jax.value_and_grad(loss_of))(actor)
     chance = 1 / (1 + np.e)
     np.testing.assert_allclose(loss, -5 * chance + 10 * 5 / 2, rtol=1e-5)

@@ -271,7 +271,7 @@ TOGETHER = {
     "discrete, several heads": {
         **{"scenario": "simple_world_comm", "num_envs": 10, "updates": 2, "num_layers": 3, "devices": 1, "norm": "layer"},
         **{"replay": "prioritised", "minibatch": "per-agent", "order": "sequential", "clip_by": "global", "critic_lr": 0.003},
-        **{"straight_through": True, "world_action": "one-hot", "adv_policy": "ddpg"},
+        **{"estimator": "straight-through", "world_action": "one-hot", "adv_policy": "ddpg"},
     },
     "continuous, two devices": {
         **{

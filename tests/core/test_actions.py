@@ -16,6 +16,7 @@ from counterpoint.core.actions import (
     relaxed_columns,
     sampled,
     softmax,
+    straight_through,
     to_world,
 )
 from counterpoint.core.spaces import Box, Discrete
@@ -93,7 +94,7 @@ def test_relaxed_adds_noise_then_divides_by_the_temperature(compiled):
     heads = heads_of(MIXED)
     noise = np.linspace(-1.0, 3.0, LOGITS.size, dtype=np.float32).reshape(LOGITS.shape)
     outputs, noise = jnp.asarray(2 * LOGITS - noise), jnp.asarray(noise)
-    result = maybe_jit(lambda outputs: relaxed(heads, outputs, noise, 2.0, False), compiled)(outputs)
+    result = maybe_jit(lambda outputs: relaxed(heads, outputs, noise, 2.0), compiled)(outputs)
     expected = PROBABILITIES.copy()
     expected[2, :2] = np.tanh(-noise[2, :2])
     np.testing.assert_allclose(result, expected, atol=1e-6)
@@ -103,22 +104,21 @@ def test_straight_through_is_one_hot_forward_and_soft_backward():
     heads = heads_of(MIXED)
     noise, weights = gumbel(prng.key(0), LOGITS.shape), jax.random.normal(prng.key(1), LOGITS.shape)
     value, grads = {}, {}
-    for hard in (False, True):
-        value[hard] = relaxed(heads, jnp.asarray(LOGITS), noise, 1.0, hard)
-        grads[hard] = jax.grad(lambda x, hard=hard: jnp.sum(weights * relaxed(heads, x, noise, 1.0, hard)))(jnp.asarray(LOGITS))
-    np.testing.assert_allclose(value[True], sampled(heads, jnp.asarray(LOGITS), noise), atol=1e-6)
-    assert not np.allclose(value[True], value[False], atol=0.01)
-    np.testing.assert_allclose(grads[True], grads[False], atol=1e-6)
-    assert not np.any(np.asarray(grads[True])[~MIXED.act_mask])
+    for action in (relaxed, straight_through):
+        value[action] = action(heads, jnp.asarray(LOGITS), noise, 1.0)
+        grads[action] = jax.grad(lambda x, action=action: jnp.sum(weights * action(heads, x, noise, 1.0)))(jnp.asarray(LOGITS))
+    np.testing.assert_allclose(value[straight_through], sampled(heads, jnp.asarray(LOGITS), noise), atol=1e-6)
+    assert not np.allclose(value[straight_through], value[relaxed], atol=0.01)
+    np.testing.assert_allclose(grads[straight_through], grads[relaxed], atol=1e-6)
+    assert not np.any(np.asarray(grads[straight_through])[~MIXED.act_mask])
 
 
-@pytest.mark.parametrize("hard", [False, True])
-def test_one_agents_columns_are_its_rows_turned(hard):
+def test_one_agents_columns_are_its_rows_turned():
     tables, single = heads_of(MIXED), Heads(None, None, None)
     for heads in (*(jax.tree.map(lambda table, i=i: table[i], tables) for i in range(MIXED.num_agents)), single):
         outputs, noise = jax.random.normal(prng.key(0), (2, 6, MIXED.act_size))
-        turned = relaxed_columns(heads, outputs.T, noise.T, 0.7, hard)
-        np.testing.assert_allclose(turned.T, relaxed(heads, outputs, noise, 0.7, hard), atol=1e-6)
+        turned = relaxed_columns(heads, outputs.T, noise.T, 0.7)
+        np.testing.assert_allclose(turned.T, relaxed(heads, outputs, noise, 0.7), atol=1e-6)
 
 
 @either
@@ -151,5 +151,5 @@ def test_to_world_stretches_continuous_agents_only(compiled):
 def test_gradients_of_relaxed_actions():
     heads, noise = heads_of(MIXED), gumbel(prng.key(3), LOGITS.shape)
     weights = jax.random.normal(prng.key(4), LOGITS.shape)
-    function = lambda x: jnp.sum(weights * relaxed(heads, x, noise, 0.7, False))  # noqa: E731
+    function = lambda x: jnp.sum(weights * relaxed(heads, x, noise, 0.7))  # noqa: E731
     check_grads(jax.jit(function), (jnp.asarray(LOGITS),), order=1, modes=["rev"], atol=2e-2, rtol=2e-2, eps=1e-2)

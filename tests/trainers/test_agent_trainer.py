@@ -294,7 +294,7 @@ PERCEPTRON = Model(
 @pytest.mark.parametrize(
     "learning",
     [
-        {"order": "sequential", "minibatch": "per-agent", "replay": "prioritised", "straight_through": True},
+        {"order": "sequential", "minibatch": "per-agent", "replay": "prioritised", "estimator": "straight-through"},
         {"order": "snapshot", "minibatch": "shared", "standardise_rewards": True, "critic_lr": 0.02, "clip_by": "global"},
     ],
     ids=["sequential", "snapshot"],

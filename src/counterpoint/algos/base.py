@@ -63,6 +63,8 @@ class Replay:
     """Draw one minibatch for each agent."""
     priority: tuple[float, float] | None = None
     """Draw by TD error: the exponent of the priority and β of the importance weights."""
+    newest: bool = False
+    """Give an update the newest transitions as well, as the extras of its minibatch."""
     n_step: tuple[int, float] | None = None
     """Store n-step transitions: n and the discount factor; None stores single steps."""
 

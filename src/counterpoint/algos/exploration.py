@@ -14,25 +14,22 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import offpolicy
+from counterpoint.algos import inference, offpolicy
 from counterpoint.algos.base import Actors, Algorithm, Carry
 from counterpoint.algos.offpolicy import Acting, Problem
-from counterpoint.core.actions import gumbel, heads_of, masked, relaxed, relaxed_columns, sampled
-from counterpoint.core.checks import above, at_least
+from counterpoint.core.actions import EstimatorSettings, gumbel, heads_of, masked, relaxed, sampled, target_action
+from counterpoint.core.checks import at_least
+from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key
 
 
 @dataclass(frozen=True)
-class Settings(offpolicy.Settings):
+class Settings(EstimatorSettings, offpolicy.Settings):
     """Hyperparameters of off-policy algorithms with deterministic actors."""
 
     logit_cost: float = 1e-3
     """Weight of the mean squared policy output in the actor's loss."""
-    temperature: float = 1.0
-    """Gumbel-softmax temperature."""
-    straight_through: bool = False
-    """Use one-hot actions forward and soft gradients backward in losses and targets."""
     world_action: Literal["soft", "one-hot"] = "soft"
     """Give the environment relaxed action vectors, as the authors' code does, or sampled one-hot vectors."""
     noise: Literal["gaussian", "ou"] = "gaussian"
@@ -45,15 +42,17 @@ class Settings(offpolicy.Settings):
     """Environment steps over which the noise decays linearly."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        above(self, 0, "temperature")
+        offpolicy.Settings.__post_init__(self)
+        EstimatorSettings.__post_init__(self)
         at_least(self, 1, "noise_steps")
         at_least(self, 0, "logit_cost", "noise_start", "noise_end")
+        if self.infer_policies and self.share != "none":
+            raise UsageError(f"--infer-policies and --share {self.share} exclude each other: leave out one of them.")
 
     @property
     def relax(self) -> offpolicy.Relax:
-        """The differentiable action of losses and targets."""
-        return partial(relaxed_columns, temperature=self.temperature, straight_through=self.straight_through)
+        """The actions of targets."""
+        return partial(target_action, self)
 
 
 def begin(config: Settings, problem: Problem, key: Key) -> Carry:
@@ -116,7 +115,7 @@ def world_action(
 ) -> Float[Array, "E N A"]:
     """Returns actions in the form that the environment gets: relaxed or one-hot."""
     if config.world_action == "soft":
-        return relaxed(problem.heads, outputs, noise, config.temperature, straight_through=False)
+        return relaxed(problem.heads, outputs, noise, config.temperature)
     return sampled(problem.heads, outputs, noise)
 
 
@@ -132,6 +131,10 @@ def make(
     """Returns the algorithm that starts by `init` and learns by `update_agent`; critics see what `sees` [N, N] allows."""
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
+    distributable = offpolicy.learn_apart(config) and not config.infer_policies
+    if config.infer_policies:
+        init, update_agent = inference.wrapped(init, update_agent)
+        metrics = (*metrics, *inference.METRICS)
     return Algorithm(
         init=partial(init, config, problem),
         begin=partial(begin, config, problem),
@@ -141,7 +144,7 @@ def make(
         policy=lambda agents: Acting(agents.actor),
         metrics=metrics,
         # It travels to learners in other processes, so it must not hold a lambda.
-        update_one=partial(offpolicy.update_one, update_agent, config, problem) if offpolicy.learn_apart(config) else None,
+        update_one=partial(offpolicy.update_one, update_agent, config, problem) if distributable else None,
         gather=partial(offpolicy.gather, config, problem),
     )
 

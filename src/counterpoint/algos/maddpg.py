@@ -35,7 +35,7 @@ from counterpoint.algos.offpolicy import (
     q_with_own_action,
     visible,
 )
-from counterpoint.core.actions import gumbel
+from counterpoint.core.actions import Draw, draw, estimated, gumbel
 from counterpoint.core.nets import Params
 from counterpoint.core.ops import Moments, polyak, td_target
 from counterpoint.core.types import Key, Transition
@@ -80,11 +80,11 @@ def actor_loss(
     actor: Params | Any,
     critic: Params | Any,
     view: View,
-    noise: Float[Array, "A B"],
+    drawn: Draw,
 ) -> Float[Array, ""]:
     """Returns −Q_i(o, a) with agent i acting now and the others as replayed (Eq. 5), plus the cost of large outputs."""
     outputs = offpolicy.outputs(problem, actor, view.obs, learning=True)
-    action = config.relax(view.heads, offpolicy.masked_columns(view.heads, outputs, view.legal), noise)
+    action = estimated(config, view.heads, offpolicy.masked_columns(view.heads, outputs, view.legal), drawn)
     values = q_with_own_action(problem, critic, view, action)
     return -jnp.mean(view.alive * values) + output_cost(config.logit_cost, problem, view, outputs)
 
@@ -116,8 +116,8 @@ def update_agent(
     y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, offpolicy.discount_of(config, mine))
 
     critic, critic_opt, values, critic_metrics = offpolicy.train_critic(config, problem, own.critic, own.critic_opt, view, y, i)
-    noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
-    actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, noise)
+    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, own.actor_opt[0].count)
+    actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, drawn)
 
     agent = Agent(
         actor=actor,
@@ -133,11 +133,11 @@ def update_agent(
 
 
 def train_actor(
-    config: Config, problem: Problem, own: Agent, critic: Params | Any, view: View, noise: Float[Array, "A B"]
+    config: Config, problem: Problem, own: Agent, critic: Params | Any, view: View, drawn: Draw
 ) -> tuple[Params | Any, optax.OptState, dict[str, Float[Array, ""]]]:
     """Returns the actor after one step up the critic, its optimiser and metrics."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem))(actor, critic, view, noise)
+    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem))(actor, critic, view, drawn)
     grads, metrics = offpolicy.per_living(problem, view, (grads, {"actor_loss": loss}))
     return *offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), metrics
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from counterpoint.algos import exploration, maddpg, offpolicy
 from counterpoint.algos.base import TD_ERRORS
 from counterpoint.algos.offpolicy import Problem, View, joint, q
-from counterpoint.core.actions import gumbel
+from counterpoint.core.actions import Draw, draw, gumbel
 from counterpoint.core.checks import at_least
 from counterpoint.core.nets import Params
 from counterpoint.core.ops import Moments, polyak, td_target
@@ -110,8 +110,8 @@ def update_agent(
     ]
     critics, critic_opts, values, metrics = zip(*trained, strict=True)
     due = (own.updates + 1) % config.policy_delay == 0
-    noise = gumbel(jax.random.fold_in(key_actor, i), mine.action.shape)
-    actor, actor_opt, actor_loss = train_actor(config, problem, own, critics[0], view, noise, due)
+    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, own.actor_opt[0].count)
+    actor, actor_opt, actor_loss = train_actor(config, problem, own, critics[0], view, drawn, due)
 
     moved = (polyak(own.target_actor, actor, config.tau), polyak(own.target_critics, critics, config.tau))
     target_actor, target_critics = where(due, moved, (own.target_actor, own.target_critics))
@@ -142,12 +142,12 @@ def train_actor(
     own: Agent,
     critic: Params | Any,
     view: View,
-    noise: Float[Array, "A B"],
+    drawn: Draw,
     due: Bool[Array, ""],
 ) -> tuple[Params | Any, optax.OptState, Float[Array, ""]]:
     """Returns the actor after one step up the first critic, its optimiser and its loss; as they were if it is not due."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem))(due, actor, critic, view, noise)
+    loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem))(due, actor, critic, view, drawn)
     grads, loss = offpolicy.per_living(problem, view, (grads, loss))
     stepped = (*offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), loss)
     return where(due, stepped, (own.actor, own.actor_opt, own.actor_loss))

@@ -127,7 +127,8 @@ def memory_of(config: Settings) -> Replay:
     """Returns the memory that the settings ask for."""
     priority = (config.priority_exponent, config.priority_beta) if config.replay == "prioritised" else None
     lookahead = (config.n_step, config.gamma) if config.n_step > 1 else None
-    return Replay(per_agent=config.minibatch == "per-agent", priority=priority, n_step=lookahead)
+    newest = getattr(config, "infer_policies", False)
+    return Replay(per_agent=config.minibatch == "per-agent", priority=priority, n_step=lookahead, newest=newest)
 
 
 class Problem(NamedTuple):
@@ -188,7 +189,8 @@ AGENTS_AXIS = Transition(obs=1, action=1, reward=1, next_obs=1, terminated=1, al
 def agents_axis(batch: Transition) -> Transition:
     """Returns where each array of a batch has its agents."""
     masks = None if batch.legal is None else 1
-    return AGENTS_AXIS._replace(legal=masks, next_legal=masks)  # pyright: ignore[reportArgumentType]
+    extras = jax.tree.map(lambda _: None, batch.extras)
+    return AGENTS_AXIS._replace(legal=masks, next_legal=masks, extras=extras)  # pyright: ignore[reportArgumentType]
 
 
 def column(batch: Transition, i: Int[Array, ""]) -> Transition:

@@ -5,14 +5,16 @@ continuous agent is in [−1, 1] here and in the environment's own range only wh
 Padding is always zero.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from counterpoint.core.checks import above, at_least
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.types import Key
 
@@ -103,23 +105,197 @@ def gumbel(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
     return jax.random.gumbel(key, shape, jnp.float32)
 
 
+def relaxed(heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: Any) -> Float[Array, "*b A"]:
+    """Returns differentiable actions: Gumbel-softmax in discrete heads, else tanh."""
+    return _merge(heads, softmax(heads, (outputs + noise) / temperature), outputs)
+
+
+def straight_through(
+    heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: Any
+) -> Float[Array, "*b A"]:
+    """Returns the drawn one-hot actions, with the gradient of `relaxed`; tanh for continuous agents."""
+    drawn = one_hot_best(heads, outputs + noise)
+    return _merge(heads, _with_gradient_of(drawn, softmax(heads, (outputs + noise) / temperature)), outputs)
+
+
+def gumbel_rao(
+    heads: Heads,
+    outputs: Float[Array, "*b A"],
+    noise: Float[Array, "*b A"],
+    more: Float[Array, "K *b A"],
+    temperature: Any,
+) -> Float[Array, "*b A"]:
+    """Returns the drawn one-hot actions, with the mean gradient of `relaxed` over K noises that would draw the same actions.
+
+    Paulus, Maddison and Krause (2021, arXiv:2010.04838). `more` is Gumbel noise, −log E with E exponential. Given that entry d
+    was drawn, the perturbed output of d is log Z − log E_d, and that of another entry j is −log(E_j / exp(output_j) + E_d / Z).
+    """
+    drawn = one_hot_best(heads, outputs + noise)
+    log_z = _log_sum_exp(heads, outputs)
+
+    def given(extra: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+        best = log_z + head_sum(heads, drawn * extra)
+        other = -jnp.logaddexp(-extra - outputs, -best)
+        perturbed = jax.lax.stop_gradient(jnp.where(drawn > 0, best, other) - outputs) + outputs
+        return softmax(heads, perturbed / temperature)
+
+    return _merge(heads, _with_gradient_of(drawn, jnp.mean(jax.vmap(given)(more), axis=0)), outputs)
+
+
+def gapped(
+    heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: Any, gap: float
+) -> Float[Array, "*b A"]:
+    """Returns the drawn one-hot actions, with the gradient of a softmax in which the drawn entry leads by at least `gap`.
+
+    Gapped straight-through (Fan et al. 2022, arXiv:2206.07235): the drawn output is raised to its head's largest one, and the
+    others are lowered where they come closer to it than the gap. The shifts are constants for the gradient.
+    """
+    drawn = one_hot_best(heads, outputs + noise)
+    top = head_sum(heads, one_hot_best(heads, outputs) * outputs)
+    shift = jnp.where(drawn > 0, top - outputs, -jax.nn.relu(outputs + gap - top))
+    moved = outputs + jax.lax.stop_gradient(shift)
+    return _merge(heads, _with_gradient_of(drawn, softmax(heads, moved / temperature)), outputs)
+
+
+def _with_gradient_of(value: Float[Array, "*b A"], surrogate: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns `value`, whose gradient is that of `surrogate`."""
+    return surrogate + jax.lax.stop_gradient(value - surrogate)
+
+
+def _log_sum_exp(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns at each entry the logarithm of the sum of exponentials over its head."""
+    if heads.same is None:
+        return jnp.broadcast_to(jax.nn.logsumexp(outputs, axis=-1, keepdims=True), outputs.shape)
+    top = jax.lax.stop_gradient(head_sum(heads, one_hot_best(heads, outputs) * outputs))
+    inside = jnp.where(_over(heads, outputs).discrete, outputs - top, 0.0)
+    return top + jnp.log(jnp.maximum(head_sum(heads, jnp.exp(inside)), 1e-30))
+
+
+# --- Estimators: what a loss differentiates.
+
+Estimator = Literal["soft", "straight-through", "st-temperature", "annealed", "gumbel-rao", "gapped"]
+"""How a discrete action passes a gradient on (compared by Tilbury et al. 2023, arXiv:2302.11793). All but "soft" are hard."""
+
+
+class Draw(NamedTuple):
+    """The randomness of actions in a loss, and what else an estimator needs."""
+
+    noise: Float[Array, "..."]
+    """In columns [A, B], or in rows […, A]."""
+    more: Float[Array, "K ..."] | None = None
+    """Further Gumbel noise of "gumbel-rao"."""
+    temperature: Float[Array, ""] | None = None
+    """The present temperature of "annealed"."""
+
+
+@dataclass(frozen=True)
+class EstimatorSettings:
+    """How gradients pass through discrete actions."""
+
+    temperature: float = 1.0
+    """Gumbel-softmax temperature."""
+    estimator: Estimator = "soft"
+    """Gradient estimator of discrete actions in losses: soft (Gumbel-softmax), straight-through, st-temperature
+    (straight-through with --estimator-temperature), annealed (straight-through, from --temperature to
+    --estimator-temperature), gumbel-rao or gapped. Targets use soft or one-hot actions accordingly."""
+    estimator_temperature: float = 0.5
+    """Softmax temperature of the estimators st-temperature, gumbel-rao and gapped, and the last one of annealed."""
+    estimator_steps: int = 10_000
+    """Updates over which the temperature of the estimator annealed falls geometrically."""
+    estimator_samples: int = 10
+    """Samples that the estimator gumbel-rao averages over."""
+    estimator_gap: float = 1.0
+    """Lead of the drawn action over the others in the estimator gapped."""
+    infer_policies: bool = False
+    """Approximate the other agents' policies from what they do instead of knowing them; critics read log-probabilities."""
+    infer_entropy: float = 0.001
+    """Weight of the entropy of the inferred policies."""
+
+    def __post_init__(self) -> None:
+        above(self, 0, "temperature", "estimator_temperature")
+        at_least(self, 1, "estimator_steps", "estimator_samples")
+        at_least(self, 0, "estimator_gap", "infer_entropy")
+
+
+def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, ...], updates: Any) -> Draw:
+    """Returns the randomness of actions of a shape after so many updates."""
+    noise = gumbel(key, shape)
+    if settings.estimator == "gumbel-rao":
+        return Draw(noise, more=gumbel(jax.random.fold_in(key, 1), (settings.estimator_samples, *shape)))
+    if settings.estimator == "annealed":
+        ratio = settings.estimator_temperature / settings.temperature
+        share = jnp.minimum(updates / settings.estimator_steps, 1.0)
+        return Draw(noise, temperature=jnp.asarray(settings.temperature * ratio**share, noise.dtype))
+    return Draw(noise)
+
+
+def estimated(settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], drawn: Draw) -> Float[Array, "A B"]:
+    """Returns one agent's differentiable actions in columns, by the estimator that the settings name."""
+    if settings.estimator == "soft" and not settings.infer_policies:
+        return relaxed_columns(heads, outputs, drawn.noise, settings.temperature)
+    more = None if drawn.more is None else jnp.moveaxis(drawn.more, -1, -2)
+    return estimated_rows(settings, heads, outputs.T, drawn._replace(noise=drawn.noise.T, more=more)).T
+
+
+def estimated_rows(
+    settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "*b A"], drawn: Draw
+) -> Float[Array, "*b A"]:
+    """Returns differentiable actions in rows, by the estimator that the settings name."""
+    own, noise = settings.estimator_temperature, drawn.noise
+    if settings.infer_policies:
+        return log_action(heads, outputs)
+    if settings.estimator == "soft":
+        return relaxed(heads, outputs, noise, settings.temperature)
+    if settings.estimator == "gumbel-rao":
+        assert drawn.more is not None
+        return gumbel_rao(heads, outputs, noise, drawn.more, own)
+    if settings.estimator == "gapped":
+        return gapped(heads, outputs, noise, own, settings.estimator_gap)
+    temperature = {"straight-through": settings.temperature, "st-temperature": own}.get(settings.estimator, drawn.temperature)
+    return straight_through(heads, outputs, noise, temperature)
+
+
+def target_action(
+    settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"]
+) -> Float[Array, "A B"]:
+    """Returns one agent's actions in columns as `estimated` shows them to a critic, without their gradient."""
+    if settings.infer_policies:
+        return log_action(heads, outputs.T).T
+    if settings.estimator == "soft":
+        return relaxed_columns(heads, outputs, noise, settings.temperature)
+    return sampled(heads, outputs.T, noise.T).T
+
+
+LOG_FLOOR = -6.9
+"""The smallest logarithm of a probability that a critic reads: about log 0.001."""
+
+
+def log_probabilities(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns the logarithms of `softmax` in discrete heads, zero elsewhere."""
+    log = logits - _log_sum_exp(heads, logits)
+    return log if heads.same is None else jnp.where(_over(heads, logits).discrete, log, 0.0)
+
+
+def log_action(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns actions as critics with inferred policies read them: log-probabilities in discrete heads, else tanh."""
+    return _merge(heads, jnp.maximum(log_probabilities(heads, outputs), LOG_FLOOR), outputs)
+
+
+def critic_view(settings: EstimatorSettings, heads: Heads, action: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns replayed actions as the critic reads them: their logarithms in discrete heads if policies are inferred."""
+    if not settings.infer_policies:
+        return action
+    log = jnp.maximum(jnp.log(jnp.maximum(action, 1e-9)), LOG_FLOOR)
+    return log if heads.same is None else jnp.where(_over(heads, action).discrete, log, action)
+
+
 def relaxed_columns(
-    heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"], temperature: float, straight_through: bool
+    heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"], temperature: float
 ) -> Float[Array, "A B"]:
     """Returns `relaxed` for one agent's minibatch in columns."""
-    if heads.same is None and not straight_through:
+    if heads.same is None:
         return jax.nn.softmax((outputs + noise) / temperature, axis=0)
-    return relaxed(heads, outputs.T, noise.T, temperature, straight_through).T
-
-
-def relaxed(
-    heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"], temperature: float, straight_through: bool
-) -> Float[Array, "*b A"]:
-    """Returns differentiable actions: Gumbel-softmax in discrete heads (one-hot forward if straight-through), else tanh."""
-    soft = softmax(heads, (outputs + noise) / temperature)
-    if straight_through:
-        soft = soft + jax.lax.stop_gradient(one_hot_best(heads, outputs + noise) - soft)
-    return _merge(heads, soft, outputs)
+    return relaxed(heads, outputs.T, noise.T, temperature).T
 
 
 def sampled(heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"]) -> Float[Array, "*b A"]:

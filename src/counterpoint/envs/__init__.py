@@ -2,6 +2,7 @@
 
 base.py       the base class, and what it derives from a world's methods
 registry.py   all built-in worlds by name
+against.py    an environment with frozen teams inside it
 own.py        worlds of the user's own: any class with `reset` and `step`
 check.py      the contract, as sentences about what a world gets wrong
 mpe/          the twelve particle worlds

@@ -77,10 +77,12 @@ def export(
     at: str | int = "last",
     env: str = "",
     trust: bool = False,
+    member: int | None = None,
 ) -> Path:
     """Writes a policy of a run for use elsewhere and returns the folder (empty `out`: inside the run's own).
 
-    `at`, `env` and `trust` are those of `counterpoint.load`; a run that describes its environment needs neither of the latter.
+    `at`, `env`, `trust` and `member` are those of `counterpoint.load`; a run that describes its environment needs neither `env`
+    nor `trust`, and of an ensemble the first sub-policy is exported by default.
     """
     if format not in FORMATS:
         raise UsageError(f"format must be one of {', '.join(FORMATS)}, not {format!r}.")
@@ -90,7 +92,7 @@ def export(
     run = run if isinstance(run, Run) else open_run(run)
     folder = expanded(out) if out else run.path / "export" / format
     _check_free(folder)
-    policy = load_closed(run, seed_index, at, env, trust)
+    policy = load_closed(run, seed_index, at, env, trust, member)
     parts = parts_of(run, policy, seed_index)
     obs, expected = trials_of(run, policy, NUM_TRIALS)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")

@@ -3,7 +3,6 @@
 import copy
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from counterpoint.algos.base import Actors, Algorithm
+from counterpoint.algos.ensemble import only_member
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
@@ -24,7 +24,7 @@ from counterpoint.runs import Run, display, history, open_run
 from counterpoint.runs.tables import html_table
 from counterpoint.training import recorded, sources
 from counterpoint.training.evaluate import LATE, Episodes, evaluator, pictures, save_film
-from counterpoint.training.program import algorithm_of
+from counterpoint.training.opponents import actors_of, algorithm_of, open_env
 from counterpoint.viz import render
 
 MOST_ROWS = 12
@@ -152,15 +152,32 @@ class Policy:
         return save_film(self.env, self._evaluate(self.parameters, episodes, seed, explore, record=True), path)
 
 
-def load(run: str | Path | Run, seed_index: int = 0, at: str | int = "last", env: str = "", trust: bool = False) -> Policy:
+def load(
+    run: str | Path | Run,
+    seed_index: int = 0,
+    at: str | int = "last",
+    env: str = "",
+    trust: bool = False,
+    member: int | None = None,
+) -> Policy:
     """Returns a policy of a run (of its first seed by default).
 
     `at` selects the last one, the "best" by evaluation, or the one kept nearest to a number of episodes. `env` is the place of
     an environment of your own that has moved since. A run that names code and was not made by you on this machine needs
-    `trust`, or the environment again.
+    `trust`, or the environment again. An ensemble draws a sub-policy for each episode unless `member` selects one.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    return _load(run, seed_index, [at], env, trust)[0]
+    return _of_member(_load(run, seed_index, [at], env, trust)[0], run, member)
+
+
+def _of_member(policy: Policy, run: Run, member: int | None) -> Policy:
+    """Returns the policy of one member of an ensemble, or the whole one if none is chosen."""
+    if member is None:
+        return policy
+    size = int(run.config.get("opponents", {}).get("ensemble", 1))
+    if not 0 <= member < size:
+        raise UsageError(f"{run.path} has {size} sub-policies, counted from 0, and {member} is none of them.")
+    return policy.with_parameters(only_member(policy.parameters, member), policy.about) if size > 1 else policy
 
 
 def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False) -> list[Policy]:
@@ -170,9 +187,16 @@ def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trus
     return _load(run, seed_index, history.episodes_of(run), env, trust)
 
 
-def load_closed(run: Run, seed_index: int = 0, at: str | int = "last", env: str = "", trust: bool = False) -> Policy:
+def load_closed(
+    run: Run,
+    seed_index: int = 0,
+    at: str | int = "last",
+    env: str = "",
+    trust: bool = False,
+    member: int | None = None,
+) -> Policy:
     """Returns a policy of a run without opening its environment, if the run describes it: the policy can act, not play."""
-    return _load(run, seed_index, [at], env, trust, closed=True)[0]
+    return _of_member(_load(run, seed_index, [at], env, trust, closed=True)[0], run, member)
 
 
 def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, trust: bool, closed: bool = False) -> list[Policy]:
@@ -187,13 +211,13 @@ def _load(run: Run, seed_index: int, moments: Sequence[str | int], env: str, tru
             f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
         )
     found = [history.load_at(run, at, seed_index) for at in moments]
-    world: Environment = described or config.world.build()
+    world: Environment = described or open_env(config, run.path, trust)
     if world is not described:
         config.check(world)
     algo = algorithm_of(config, world)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
     wanted = {name: leaf.shape for name, leaf in zip(names_of(shapes), jax.tree.leaves(shapes), strict=True)}
-    first = Policy(world, algo, None, actors=partial(config.entry.actors, config.learning, world.spec))
+    first = Policy(world, algo, None, actors=actors_of(config, world.spec))
     first.run = run
     policies = []
     for at, (tensors, about) in zip(moments, found, strict=True):

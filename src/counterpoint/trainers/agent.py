@@ -173,6 +173,8 @@ class AgentTrainer:
                 f"{kind} needs learning settings of {own.__module__}.{own.__name__}, not of {type(learning).__module__}."
             )
         self.config: Any = dataclasses.replace(learning, **sizes)
+        if getattr(self.config, "infer_policies", False):
+            raise UsageError("infer_policies=True needs counterpoint.train: trainers are told the other agents' targets.")
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts
         rows = tuple(map(tuple, sees.tolist()))
         self._learn = learner(self.method, self.networks, self.config, self.spec, rows)

@@ -7,6 +7,7 @@ loop.py        one round of acting, remembering and learning, compiled or steppe
 rollout.py     environments × policy → transitions; the only automatic reset
 replay.py      memories: uniform, prioritised, on-policy
 evaluate.py    whole episodes under a fixed policy, for reports, benchmark, play and films
+opponents.py   frozen teams inside the environment, and the league of a run's own past
 external.py    the engine for external environments
 learners.py    the remote learners of a run
 report.py      rows of metrics

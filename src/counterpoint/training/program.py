@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Collection
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 
 from counterpoint import config as configs
 from counterpoint.algos.base import Algorithm, Replay
-from counterpoint.coded.controller import DECODE_ERROR, require_distributable
+from counterpoint.algos.ensemble import sizes_of
 from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.compilation import keep_programs
@@ -21,7 +20,18 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Environment, Transition
 from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
-from counterpoint.training.replay import Memory, example, n_step, on_policy, prioritised, row_size, uniform
+from counterpoint.training.opponents import actors_of, algorithm_of, check_ensemble, check_league, open_env
+from counterpoint.training.replay import (
+    Memory,
+    example,
+    n_step,
+    of_members,
+    on_policy,
+    prioritised,
+    row_size,
+    uniform,
+    with_newest,
+)
 from counterpoint.training.size import check_evaluation, check_size
 
 
@@ -52,14 +62,17 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     return min(wanted, present)
 
 
-def prepare(config: Config, given: Collection[str] | None = None) -> Prepared:
+def prepare(config: Config, given: Collection[str] | None = None, home: Path | None = None, trust: bool = False) -> Prepared:
     """Opens the environment, checks the settings against it, decides what they leave open and builds the program.
 
-    `given` names the settings that the user chose: others may be fitted to the environment. None stands for all.
+    `given` names the settings that the user chose: others may be fitted to the environment. None stands for all. `home` is the
+    folder of a run that exists already; `trust` permits the code that frozen runs name.
     """
-    env = config.world.build()
+    env = open_env(config, home, trust)
     config = configs.fitted(config, env, given)
     config.check(env)
+    check_league(config, env)
+    check_ensemble(config, env)
     config = _resolve(config, env)
     program = build(config, env)
     if env.compiled is None:
@@ -73,7 +86,8 @@ def _resolve(config: Config, env: Environment) -> Config:
     if external and "world_action" in vars(config.learning):
         config = configs.override(config, world_action="one-hot")  # an external environment takes choices, not soft vectors
     devices = prepare_jax(1 if external or config.distribution.learners else t.devices, external)
-    batch_fits = entry.splits_batch and t.update_every % devices == 0 and t.batch_size % devices == 0
+    alone = config.opponents.ensemble > 1  # all of a minibatch is of the same sub-policies, which devices would draw apart
+    batch_fits = entry.splits_batch and not alone and t.update_every % devices == 0 and t.batch_size % devices == 0
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
@@ -84,6 +98,9 @@ def _resolve(config: Config, env: Environment) -> Config:
     replays = isinstance(entry.memory(config.learning), Replay)
     warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 10)) if replays else 0)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
+    if (league := config.opponents.league) and not config.opponents.league_every:
+        expected = max(0, total - warmup) * t.updates // t.update_every
+        config = configs.override(config, league_every=max(1, expected // (league + 1)))
     return configs.override(
         config,
         devices=devices if fits else 1,
@@ -119,17 +136,8 @@ def build(config: Config, env: Environment) -> Program:
         schedule=schedule,
         num_seeds=t.num_seeds,
         num_devices=t.devices,
-        actors=partial(config.entry.actors, config.learning, env.spec),
+        actors=actors_of(config, env.spec),
     )
-
-
-def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> Algorithm:
-    """Returns the algorithm that the settings describe, bound to the environment's agents."""
-    algo = config.entry.make(config.learning, env.spec, config.sees(env.spec), axis)
-    if config.distribution.learners:
-        require_distributable(algo)
-        algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
-    return algo
 
 
 def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Schedule, split: int) -> Memory:
@@ -148,25 +156,30 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
     size = 4 * capacity * split * t.num_seeds * row_size(one)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     batch = 4 * t.batch_size * t.num_seeds * row_size(one)
-    if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * memory:
+    if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * present:
         raise UsageError(
             f"minibatches of {t.batch_size} transitions need {batch / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --batch-size."
+            f" {present / 2**30:.1f}: choose a smaller --batch-size."
         )
-    if size > 0.8 * memory:
+    if size > 0.8 * present:
         raise UsageError(
             f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
+            f" {present / 2**30:.1f}: choose a smaller --buffer-size."
         )
     batches = env.spec.num_agents if kind.per_agent else 1
     sizes = (one, capacity, t.batch_size // split, per_add, batches)
-    if kind.priority is None:
+    if (members := config.opponents.ensemble) > 1:
+        numbers = sizes_of(env.spec, members, config.opponents.ensemble_teams)
+        ring = of_members(uniform(*sizes), one, t.batch_size, numbers)
+    elif kind.priority is None:
         ring = uniform(*sizes)
     else:
         exponent, beta = kind.priority
         ring = prioritised(*sizes, exponent=exponent, beta=beta, room=t.buffer_size // split + per_add)
+    if kind.newest:
+        ring = with_newest(ring, one, per_add, batches)
     return n_step(ring, single, t.num_envs, *kind.n_step) if kind.n_step else ring
 
 

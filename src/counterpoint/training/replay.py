@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from counterpoint.algos.ensemble import drawn
+from counterpoint.algos.inference import Newest
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
@@ -111,6 +113,49 @@ def uniform(one: Transition, capacity: int, batch_size: int, per_add: int, num_b
         return unpack(one, ring.rows.at[index].get(mode="promise_in_bounds"))
 
     return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))
+
+
+def with_newest(memory: Memory, one: Transition, per_add: int, num_batches: int = 1) -> Memory:
+    """Returns the memory whose samples carry, as extras, the observations and actions of the rollout that was added last."""
+
+    def sample(state: Any, key: Key) -> Transition:
+        capacity = state.rows.shape[0]
+        start = (state.added - per_add) % capacity
+        last = unpack(one, jax.lax.dynamic_slice_in_dim(state.rows, start, per_add, axis=0))
+        newest = Newest(last.obs, last.action, last.alive, last.legal)
+        if num_batches > 1:  # every agent's minibatch has its own
+            newest = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (num_batches, *leaf.shape)), newest)
+        return memory.sample(state, key)._replace(extras=newest)
+
+    return memory._replace(sample=sample)
+
+
+def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[int, ...]) -> Memory:
+    """Returns a ring whose samples are all of the same sub-policies: one index per team, drawn uniformly for each sample.
+
+    The last leaf of the transitions' extras holds the indices. Many places are drawn and those kept at which these indices
+    played; if they are too few they repeat, and if there are none nobody is alive in the sample, so that nothing is learned.
+    """
+    before = STORED.index("extras") + 1
+    leaves = jax.tree.leaves([getattr(one, name) for name in STORED[:before]])
+    stop = sum(math.prod(leaf.shape) for leaf in leaves)
+    count, tries = len(sizes), math.ceil(1.5 * batch_size * math.prod(sizes)) + 64
+
+    def sample(state: Ring, key: Key) -> Transition:
+        key_member, key_index = jax.random.split(key)
+        member = drawn(jax.random.uniform(key_member, (count,)), sizes)
+        index = jax.random.randint(key_index, (tries,), 0, jnp.minimum(state.added, state.rows.shape[0]))
+        played = state.rows.at[index, stop - count : stop].get(mode="promise_in_bounds")
+        fits = jnp.all(played.astype(jnp.int32) == member[None], axis=1)
+        found = jnp.sum(fits)
+        place = jnp.arange(batch_size) % jnp.clip(found, 1, batch_size)
+        chosen = index[jnp.nonzero(fits, size=batch_size, fill_value=0)[0][place]]
+        batch = unpack(one, state.rows.at[chosen].get(mode="promise_in_bounds"))
+        inner, _ = batch.extras
+        members = jnp.broadcast_to(member[None], (batch_size, count))
+        return batch._replace(alive=batch.alive & (found > 0), extras=(inner, members))
+
+    return memory._replace(sample=sample)
 
 
 class Joined(NamedTuple):

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from counterpoint import config as configs
 from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import Run
+from counterpoint.training.opponents import absolute as absolute_opponents
 
 ADDRESSES = ("env", "algorithm", "good_policy", "adv_policy")
 """Settings that may name a file as path/to/file.py:name."""
@@ -16,7 +18,8 @@ ADDRESSES = ("env", "algorithm", "good_policy", "adv_policy")
 def absolute(config: Config) -> Config:
     """Returns the settings with every file by its absolute place, so that a run resumes from any folder."""
     found = {name: _absolute(value) for name, value in _addresses(config).items()}
-    return configs.override(config, **{name: value for name, value in found.items() if value != _addresses(config)[name]})
+    changed: dict[str, Any] = {name: value for name, value in found.items() if value != _addresses(config)[name]}
+    return configs.override(config, freeze=absolute_opponents(config.opponents.freeze), **changed)
 
 
 def keep(run: Run, config: Config) -> None:

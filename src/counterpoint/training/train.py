@@ -28,7 +28,7 @@ from counterpoint.core.loading import refuse_nested, short_name
 from counterpoint.core.trees import names_of
 from counterpoint.runs import Run, Saver, history, lock
 from counterpoint.runs.files import expanded, make_folder, write_whole
-from counterpoint.training import checkpoint, recorded, report, sources
+from counterpoint.training import checkpoint, opponents, recorded, report, sources
 from counterpoint.training.engine import open_engine
 from counterpoint.training.evaluate import evaluator, save_film
 from counterpoint.training.external import bad_reward
@@ -98,7 +98,7 @@ def train(
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
-    prepared = prepare(sources.absolute(config), given)
+    prepared = prepare(sources.absolute(config), given, trust=config.evaluation.trust)
     config = prepared.config
     require_sinks(config)
     require_ray(config)
@@ -106,6 +106,7 @@ def train(
     run, progress = runs.create(config.checkpoints.save_dir, config.name, configs.to_dict(config)), shown(progress)
     with lock.hold(run.path, progress.say):
         sources.keep(run, config)
+        opponents.keep(run, config)
         recorded.record(run, prepared.program.env)
         _train(run, prepared, progress)
     del prepared
@@ -141,7 +142,7 @@ def resume(
         require_sinks(config)
         require_ray(config)
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        prepared = prepare(config)
+        prepared = prepare(config, home=run.path, trust=trust)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
         recorded.record(run, prepared.program.env)
         _train(run, prepared._replace(config=config), progress)

@@ -16,6 +16,9 @@ verify.py      check the files of a run
 share.py       write a run as one HTML file
 plot.py        draw learning curves
 compare.py     compare groups of runs
+tournament.py  play the teams of several runs against each other
+exploit.py     train a best response against a frozen team
+units.py       convert a return between published units
 completion.py  print a completion script for a shell
 plan.py        predict the cost of distributed learning
 reproduce.py   rerun published results

@@ -33,6 +33,8 @@ def benchmark(
     at: str = "last",
     env: str = "",
     trust: bool = False,
+    member: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: drawn for each episode)")] = None,
+    scale: bool = False,
 ) -> None:
     """Measure the returns and metrics of trained policies, with confidence intervals over seeds and over episodes.
 
@@ -47,6 +49,8 @@ def benchmark(
         at: Policy to measure: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the runs' own environment, if it has moved (empty: where it was in training).
         trust: Execute the code that the run names even though you did not make the run on this machine.
+        member: Sub-policy of an ensemble, counted from 0.
+        scale: Also print returns as shares between random play (0) and a scripted team (1), where these are known.
     """
     from counterpoint.runs import files, open_run
     from counterpoint.runs.tables import print_table
@@ -57,7 +61,7 @@ def benchmark(
         raise UsageError("name at least one run to measure; `counterpoint runs` lists them.")
     opened = {str(run): open_run(run) for run in runs}
     names = _file_names(opened)
-    asked = (("at", at, "last"), ("env", env, ""), ("trust", trust, False))
+    asked = (("at", at, "last"), ("env", env, ""), ("trust", trust, False), ("member", member, None))
     which = {name: value for name, value, usual in asked if value != usual}
     several, rows, lines = len(opened) > 1, [], []
     files.make_folder(benchmark_dir, "--benchmark-dir")
@@ -65,6 +69,8 @@ def benchmark(
         seeds = _measure(run, benchmark_iters, explore, seed_index, which)
         metrics = {name: summary_of([seed.values[name] for seed in seeds if len(seed.values[name])]) for name in _names(seeds)}
         rows += [[given] * several + [name, *_cells(summary)] for name, summary in metrics.items()]
+        if scale:
+            rows += [[given] * several + [name, *_cells(summary)] for name, summary in _shares(run, metrics).items()]
         steps = sum(seed.steps for seed in seeds)
         facts = {"run": given, "at": at, "steps": steps, "greedy": not explore, "metrics": metrics}
         facts["seeds"] = [
@@ -79,6 +85,31 @@ def benchmark(
     header = ["per episode", "mean", "95 % over seeds", "95 % over episodes", "seeds", "episodes"]
     print_table(["run"] * several + header, rows)
     print("\n".join(lines))
+    for given, run in opened.items():
+        if _competitive(run):
+            print(f"returns of {given} depend on the opponents; to see how exploitable a team is: counterpoint exploit {given}")
+
+
+def _shares(run: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the returns of agents as shares between random play and a scripted team; none if these are not known."""
+    from counterpoint.studies.units import share_in_world
+
+    numbers = ("mean", "low", "high", "seed_low", "seed_high")
+    found = {}
+    for name, summary in metrics.items():
+        if name.startswith("return of ") and share_in_world(summary["mean"], run.config["world"]) is not None:
+            shares = {n: None if summary[n] is None else share_in_world(summary[n], run.config["world"]) for n in numbers}
+            found[name.replace("return", "share", 1)] = {**summary, **shares}
+    return found
+
+
+def _competitive(run: Any) -> bool:
+    """Returns whether a run trained two teams or more, by the names of its columns."""
+    try:
+        columns = run.rows()[-1]
+    except (IndexError, UsageError, OSError):
+        return False
+    return sum(name.startswith("team/") for name in columns) > 1
 
 
 def _file_names(opened: Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """`counterpoint export`."""
 
 import json
-from typing import Literal
+from typing import Annotated, Literal
+
+from tyro.conf import arg
 
 from counterpoint.cli.parsing import RunFolder
 from counterpoint.cli.registry import command
@@ -16,6 +18,7 @@ def export(
     at: str = "last",
     env: str = "",
     trust: bool = False,
+    member: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: the first)")] = None,
 ) -> None:
     """Export a run's policy for use without counterpoint.
 
@@ -29,10 +32,11 @@ def export(
         at: Policy to export: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
         trust: Execute the code that the run names even though you did not make the run on this machine.
+        member: Sub-policy of an ensemble, counted from 0.
     """
     from counterpoint.policies import export as exports
 
-    folder = exports.export(run, format, out, seed_index, at, env, trust)
+    folder = exports.export(run, format, out, seed_index, at, env, trust, member)
     facts = json.loads((folder / exports.MANIFEST).read_text())
     print("\n".join(facts["files"]))
     apart = f"{facts['largest_difference']:.1e}"

@@ -29,6 +29,7 @@ def play(
     env: str = "",
     trust: bool = False,
     args: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="(default: none)")] = (),
+    member: Annotated[int | None, arg(metavar="INDEX", help_behavior_hint="(default: drawn for each episode)")] = None,
 ) -> None:
     """Record a film of a trained run, or of an environment with random actions.
 
@@ -47,6 +48,7 @@ def play(
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
         trust: Execute the code that the run names even though you did not make the run on this machine.
         args: Arguments of an environment given by name, in the form name=value.
+        member: Sub-policy of an ensemble, counted from 0.
     """
     from counterpoint.config import EnvSettings
     from counterpoint.envs import WORLDS
@@ -72,7 +74,7 @@ def play(
             moments = ", ".join(str(team.about.get("episodes")) for team in teams)
             print(f"{len(teams)} policies of {run.name}, after {moments} episodes → {target}")
             return
-        team, beside = load(run, seed_index, at, env, trust), str(run.path / "play.gif")
+        team, beside = load(run, seed_index, at, env, trust, member), str(run.path / "play.gif")
         if at != "last":
             print(f"the policy after {team.about.get('episodes')} episodes")
         if policy == "random":

@@ -2,6 +2,12 @@
 
 One published result is one module of this package that defines `RESULT`; `reproduce` finds it there. Its files are:
 - wang2021.py: coded distributed learning (Wang, Xie and Atanasov 2021)
+- lowe2017_communication.py, lowe2017_navigation.py, lowe2017_predator_prey.py, lowe2017_deception.py, lowe2017_covert.py:
+  the tables of MADDPG against DDPG (Lowe et al. 2017)
+- lowe2017_ensembles.py, lowe2017_inference.py: policy ensembles and inferred policies (Lowe et al. 2017)
+- lowe2017_gradients.py: Proposition 1 (Lowe et al. 2017)
+- authors.py: public runs of the authors' code, whose numbers are in authors.csv
+- _lowe2017.py: what these share
 """
 
 import difflib

@@ -1,0 +1,36 @@
+"""Covert communication (Lowe et al. 2017, Table 5): how often Bob and Eve recover Alice's message."""
+
+import time
+from pathlib import Path
+
+from counterpoint.studies.reproduce import PublishedResult
+from counterpoint.studies.reproduce._lowe2017 import PAIRS, Plan, Row, evaluate, pair_name, train_all, write_up
+
+PUBLISHED = ((96.5, 52.1), (96.8, 44.4), (65.3, 64.3), (92.7, 67.6))
+"""Bob and Eve in percent, in the order of `PAIRS`."""
+ABOUT = """`simple_crypto`, original rules. A message counts as recovered at a step if the largest entry of the answer is the
+right one; the share is over all steps. Each pairing (Alice and Bob v Eve) is trained together, as the options of the authors'
+code do."""
+
+
+def run(folder: Path, quick: bool) -> None:
+    """Trains every pairing and compares it with the published table."""
+    began = time.perf_counter()
+    plans = [
+        Plan(
+            f"{good}-{adversary}",
+            {"scenario": "simple_crypto", "algorithm": "maddpg", "good_policy": good, "adv_policy": adversary},
+        )
+        for good, adversary in PAIRS
+    ]
+    runs = train_all(folder, plans, quick)
+    rows = []
+    for (good, adversary), numbers in zip(PAIRS, PUBLISHED, strict=True):
+        seeds = evaluate(runs[f"{good}-{adversary}"], quick)
+        for who, number in zip(("bob", "eve"), numbers, strict=True):
+            row = Row(pair_name(good, adversary), f"{who.title()} correct", "%", number)
+            rows.append(row.measured([100 * seed[f"{who}_correct"] for seed in seeds]))
+    write_up(folder, "Covert communication (Lowe et al. 2017, Table 5)", ABOUT, rows, quick, began)
+
+
+RESULT = PublishedResult("lowe2017-covert", "Covert communication (Lowe et al. 2017, Table 5).", run)

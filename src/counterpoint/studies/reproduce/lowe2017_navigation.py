@@ -1,0 +1,38 @@
+"""Cooperative navigation (Lowe et al. 2017, Table 2): distance to the landmarks and collisions, with 3 and 6 agents."""
+
+import time
+from pathlib import Path
+
+from counterpoint.studies.reproduce import PublishedResult
+from counterpoint.studies.reproduce._lowe2017 import Plan, Row, evaluate, train_all, write_up
+
+PUBLISHED = {
+    ("maddpg", 3): (1.767, 0.209),
+    ("ddpg", 3): (1.858, 0.375),
+    ("maddpg", 6): (3.345, 1.366),
+    ("ddpg", 6): (3.350, 1.585),
+}
+"""Average distance, and collisions per episode."""
+ABOUT = """`simple_spread`, original rules, 2 × 128 units. The distance is the mean over steps of the sum, over landmarks, of
+the distance to the nearest agent; a collision is a pair of agents that overlap at a step, summed over the episode. The
+paper's definition of its distance is unpublished and is not this one, so only the order of the algorithms can be compared
+there."""
+
+
+def run(folder: Path, quick: bool) -> None:
+    """Trains both algorithms with 3 and 6 agents and compares them with the published table."""
+    began = time.perf_counter()
+    plans = [
+        Plan(f"{name}-{agents}", {"scenario": "simple_spread", "algorithm": name, "num_agents": agents, "num_units": 128})
+        for name, agents in PUBLISHED
+    ]
+    runs = train_all(folder, plans, quick)
+    rows = []
+    for (name, agents), (distance, collisions) in PUBLISHED.items():
+        seeds, cell = evaluate(runs[f"{name}-{agents}"], quick), f"{name.upper()}, N = {agents}"
+        rows.append(Row(cell, "distance", "length", distance).measured([seed["distance"] for seed in seeds]))
+        rows.append(Row(cell, "collisions", "per episode", collisions).measured([seed["collisions"] for seed in seeds]))
+    write_up(folder, "Cooperative navigation (Lowe et al. 2017, Table 2)", ABOUT, rows, quick, began)
+
+
+RESULT = PublishedResult("lowe2017-navigation", "Cooperative navigation with 3 and 6 agents (Lowe et al. 2017, Table 2).", run)

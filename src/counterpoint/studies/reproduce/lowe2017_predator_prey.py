@@ -1,0 +1,64 @@
+"""Predator-prey (Lowe et al. 2017, Table 3): touches per episode, for prey that is 30 % and 100 % faster."""
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from counterpoint.envs.mpe.tag import Tag
+from counterpoint.envs.mpe.world import Bodies
+from counterpoint.studies.reproduce import PublishedResult
+from counterpoint.studies.reproduce._lowe2017 import PAIRS, Plan, Row, evaluate, pair_name, train_all, write_up
+
+PUBLISHED = {30: (11.0, 16.1, 10.3, 9.4), 100: (0.202, 0.405, 0.298, 0.321)}
+"""Touches per episode by how much faster the prey is in percent, in the order of `PAIRS`."""
+ABOUT = """`simple_tag`, original rules, 2 × 128 units. Touches are counted at every step and summed over the episode. Each
+pairing (prey v predators) is trained together, as the options of the authors' code do. The prey's acceleration is the game's
+own in both columns; only its largest speed changes."""
+
+
+@dataclass(frozen=True)
+class FastTag(Tag):
+    """Tag in which the prey is faster than the predators by another share."""
+
+    faster: int = 100
+    """How much faster the prey is, in percent."""
+
+    name: ClassVar[str] = "simple_tag_fast"
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        usual = super().bodies
+        prey = np.arange(len(usual.max_speed)) >= self.num_adversaries
+        return usual._replace(max_speed=np.where(prey, 1 + self.faster / 100, usual.max_speed))
+
+
+def run(folder: Path, quick: bool) -> None:
+    """Trains every pairing at both speeds and compares them with the published table."""
+    began = time.perf_counter()
+    address = f"{FastTag.__module__}:{FastTag.__name__}"
+    plans = [
+        Plan(
+            f"{good}-{adversary}-{faster}",
+            {
+                **{"env": address, "scenario_args": (f"faster={faster}", "flavour=openai"), "num_units": 128},
+                **{"algorithm": "maddpg", "good_policy": good, "adv_policy": adversary},
+            },
+        )
+        for faster in PUBLISHED
+        for good, adversary in PAIRS
+    ]
+    runs = train_all(folder, plans, quick)
+    rows = []
+    for faster, published in PUBLISHED.items():
+        for (good, adversary), number in zip(PAIRS, published, strict=True):
+            seeds = evaluate(runs[f"{good}-{adversary}-{faster}"], quick)
+            row = Row(pair_name(good, adversary), f"touches, prey {faster} % faster", "per episode", number)
+            rows.append(row.measured([seed["touches"] for seed in seeds]))
+    write_up(folder, "Predator-prey (Lowe et al. 2017, Table 3)", ABOUT, rows, quick, began)
+
+
+RESULT = PublishedResult("lowe2017-predator-prey", "Touches in predator-prey (Lowe et al. 2017, Table 3).", run)

@@ -1,0 +1,95 @@
+"""The reproductions of Lowe et al.: data, tables and the pipeline, each run quickly."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from counterpoint.envs.mpe.tag import Tag
+from counterpoint.studies import reproduce
+from counterpoint.studies.reproduce import _lowe2017, authors, lowe2017_gradients
+from counterpoint.studies.reproduce._lowe2017 import Row, write_up
+from counterpoint.studies.reproduce.lowe2017_predator_prey import FastTag
+
+NAMES = ["communication", "navigation", "predator-prey", "deception", "covert", "ensembles", "inference", "gradients"]
+
+
+def test_every_result_is_registered():
+    found = reproduce.published_results()
+    assert {f"lowe2017-{name}" for name in NAMES} | {"authors", "wang2021"} == set(found)
+    assert all(entry.title.endswith(".") for entry in found.values())
+
+
+def test_one_gradient_sample_in_two_to_the_n_points_the_right_way(tmp_path):
+    """One agent is right with a half: it is paid only if it chooses 1, and then the sample points up."""
+    assert lowe2017_gradients.right_way(1, 10_000) / 10_000 == pytest.approx(0.5, abs=0.02)
+    assert lowe2017_gradients.right_way(4, 40_000) / 40_000 == pytest.approx(1 / 16, abs=0.006)
+    reproduce.reproduce("lowe2017-gradients", True, str(tmp_path))
+    folder = tmp_path / "lowe2017-gradients-quick"
+    rows = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
+    assert [row["what"] for row in rows[:3]] == ["N = 1", "N = 2", "N = 3"]
+    assert all(float(row["low"]) < float(row["published"]) < float(row["high"]) for row in rows[:5])
+    assert (folder / "figure.png").stat().st_size > 5000
+    assert "A quick run" in (folder / "table.md").read_text()
+
+
+def test_the_verdict_says_on_which_side_ours_is(tmp_path, capsys):
+    rows = [
+        Row("a", "m", "%", 10.0).measured([9.0, 11.0]),
+        Row("b", "m", "%", 10.0).measured([1.0, 2.0]),
+        Row("c", "m", "%", 10.0).measured([20.0, 21.0]),
+        Row("d", "m", "%", 10.0),
+    ]
+    write_up(tmp_path, "title", "about", rows, False, 0.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "what" not in line]
+    assert [line.split("|")[-2].strip() for line in lines if ":--" not in line] == ["yes", "ours lower", "ours higher", "–"]
+
+
+def test_only_the_speed_of_the_prey_differs():
+    usual, fast = Tag(), FastTag(faster=100)
+    np.testing.assert_allclose(fast.bodies.max_speed[:4], [1.0, 1.0, 1.0, 2.0])
+    np.testing.assert_allclose(FastTag(faster=30).bodies.max_speed[:4], usual.bodies.max_speed[:4])
+    np.testing.assert_array_equal(fast.bodies.accel, usual.bodies.accel)
+
+
+def test_the_authors_numbers_are_whole():
+    rows = authors.read()
+    assert {row["scenario"] for row in rows} == {
+        *("simple_spread", "simple_speaker_listener", "simple_reference", "simple_adversary")
+    }
+    for row in rows:
+        if row["low"]:
+            assert float(row["lowest"]) < float(row["low"]) < float(row["mean"]) < float(row["high"]) < float(row["highest"])
+
+
+def smaller(monkeypatch):
+    tiny = {"num_episodes": 16, "warmup": 100, "num_units": 8, "report_every": 8, "save_rate": 16}
+    monkeypatch.setattr(_lowe2017, "QUICK", _lowe2017.QUICK | tiny)
+    monkeypatch.setattr(_lowe2017, "QUICK_EPISODES", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatch, capsys):
+    smaller(monkeypatch)
+    for _ in range(2):
+        reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path))
+    out = capsys.readouterr().out
+    folder = tmp_path / f"lowe2017-{name}-quick"
+    runs = sorted(path.name for path in (folder / "runs").iterdir())
+    assert out.count("training ") == len(runs), "the second call trains nothing"
+    rows = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
+    ours = [row for row in rows if row["ours"]]
+    assert len(ours) >= 4
+    assert all(np.isfinite(float(row["ours"])) and row["seeds"] == "2" for row in ours)
+    assert Path(folder / "figure.png").exists()
+
+
+@pytest.mark.slow
+def test_the_authors_runs_are_compared(tmp_path, monkeypatch):
+    smaller(monkeypatch)
+    reproduce.reproduce("authors", True, str(tmp_path))
+    rows = list(csv.DictReader((tmp_path / "authors-quick" / "table.csv").read_text().splitlines()))
+    assert len(rows) == 2 * len(authors.read())
+    assert all(np.isfinite(float(row["ours"])) for row in rows)

@@ -1,0 +1,335 @@
+"""Frozen teams inside the environment and leagues: who plays, who learns, and that both resume to the bit."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import counterpoint
+import matrix_games
+from counterpoint import config as configs
+from counterpoint.algos import league, maddpg
+from counterpoint.algos.league import League, LeaguePolicy, chances, decide, judged, with_league
+from counterpoint.core import prng
+from counterpoint.core.errors import UsageError
+from counterpoint.envs import make
+from counterpoint.envs.against import Against
+from counterpoint.runs.folder import Run
+from counterpoint.studies.exploit import exploit, respond
+from counterpoint.studies.tournament import Arena, elo, tournament
+from counterpoint.training import opponents, progress
+from counterpoint.training import train as experiment
+from counterpoint.training.rollout import rollout, start
+from tiny import TINY
+
+RPS: dict[str, Any] = {
+    **{"env": matrix_games.RockPaperScissors, "num_envs": 10, "update_every": 10, "batch_size": 32, "num_units": 8},
+    **{"num_episodes": 1500, "warmup": 50, "devices": 1, "report_every": 500, "eval_episodes": 2, "plots_dir": ""},
+}
+HERE = str(Path(matrix_games.__file__))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("opponents")
+
+
+@pytest.fixture(scope="module")
+def row(home: Path) -> Run:
+    """A row that was trained against a column of rock."""
+    return counterpoint.train(freeze=[f"col={HERE}:rock"], save_dir=str(home), exp_name="row", **RPS)
+
+
+@pytest.fixture(scope="module")
+def tag(home: Path) -> Run:
+    """A barely trained run of simple_tag."""
+    settings = TINY | {"scenario": "simple_tag", "num_episodes": 24, "warmup": 100}
+    return counterpoint.train(save_dir=str(home), exp_name="tag", **settings)
+
+
+def policy_of(run: Run) -> dict[str, np.ndarray]:
+    return run.load_policy()[0]
+
+
+def test_training_against_a_frozen_script_finds_the_best_response(row: Run) -> None:
+    policy = counterpoint.load(row)
+    assert policy.env.spec.agents == ("row_0",)
+    assert float(np.mean(policy.evaluate(8).returns)) > 0.9, "paper beats rock"
+    assert policy.act({"row_0": np.ones(1)}) == {"row_0": 1}
+    assert not (row.path / "opponents").exists(), "a script has no copy"
+    assert float(row.rows()[-1]["eval/payoff"]) > 0.9
+
+
+@pytest.mark.slow
+def test_the_frozen_team_of_a_run_plays_as_it_did_there(tag: Run) -> None:
+    """In the environment with the frozen team inside, everything is as if both teams acted by the run's greedy policy."""
+    whole = make("simple_tag")
+    frozen = opponents.load_team(opponents.Source(str(tag.path)), whole, "adversary")
+    inner, team = Against(whole, [frozen]), counterpoint.load(tag)
+    assert inner.spec.agents == ("agent_0",)
+    assert inner.spec.obs_sizes == (14,)
+    key = prng.key(3)
+    state, obs = inner.reset(key)
+    plain, seen = whole.reset(key)
+    np.testing.assert_array_equal(obs[0], seen[3, :14])
+    move = jax.nn.one_hot(jnp.array([2]), 5)
+    stepped, result = inner.step(key, state, move)
+    action, _ = team.algo.greedy(team.parameters, (), seen[None])
+    after, expected = whole.step(key, plain, action[0].at[3].set(move[0]))
+    np.testing.assert_allclose(result.reward, expected.reward[3:], atol=1e-6)
+    np.testing.assert_allclose(stepped.inner.position, after.position, atol=1e-6)
+    np.testing.assert_allclose(stepped.obs, expected.obs, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_frozen_team_is_copied_and_the_run_does_without_its_source(tag: Run, tmp_path: Path) -> None:
+    source = Run(Path(shutil.copytree(tag.path, tmp_path / "source")))
+    settings = TINY | {"scenario": "simple_tag", "num_episodes": 24, "warmup": 100, "save_dir": str(tmp_path)}
+    run = counterpoint.train(freeze=[f"adversary={source.path}@best"], exp_name="good", **settings)
+    before = counterpoint.load(run).evaluate(4).returns
+    shutil.rmtree(source.path)
+    np.testing.assert_array_equal(before, counterpoint.load(run).evaluate(4).returns)
+    assert "return/adversary_0" not in run.rows()[-1]
+    assert "return/agent_0" in run.rows()[-1]
+    again = opponents.load_team(opponents.Source(str(run.path)), make("simple_tag"), "good")
+    assert again.agents == ("agent_0",)
+    with pytest.raises(UsageError, match="has no policy for adversary_0"):
+        opponents.load_team(opponents.Source(str(run.path)), make("simple_tag"), "adversary")
+    assert counterpoint.resume(run.path, num_episodes=32).rows()[-1]["episode"] == 32
+
+
+@pytest.mark.slow
+def test_an_exported_team_plays_as_its_run_does(tag: Run, tmp_path: Path) -> None:
+    folder = counterpoint.export(tag, "numpy", tmp_path / "out")
+    whole = make("simple_tag")
+    obs = whole.reset(prng.key(1))[1]
+    played = [
+        opponents.load_team(opponents.Source(str(place)), whole, "adversary")
+        for place in (tag.path, folder, folder / "team.npz", folder / "adversary_0.npz")[:3]
+    ]
+    actions = [team.act(team.parameters, (), obs, prng.key(0), None)[0] for team in played]
+    np.testing.assert_allclose(actions[0][:3], actions[1][:3], atol=1e-5)
+    np.testing.assert_array_equal(actions[1], actions[2])
+
+
+class Stop(progress.Progress):
+    """Interrupts the run after so many reports."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def report(self, row: dict[str, Any]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["freeze", "league"])
+def test_an_interrupted_run_ends_as_if_left_alone(kind: str, tag: Run, tmp_path: Path) -> None:
+    extra: dict[str, Any] = (
+        {"freeze": [f"good={tag.path}"]} if kind == "freeze" else {"league": 2, "league_draw": "prioritised"}
+    )
+    settings = TINY | {"scenario": "simple_tag", "num_episodes": 64, "warmup": 200, "save_dir": str(tmp_path), **extra}
+    calm = counterpoint.train(exp_name="calm", **settings)
+    with pytest.raises(experiment.Interrupted):
+        counterpoint.train(exp_name="stopped", progress=Stop(4), **settings)
+    stopped = counterpoint.resume(tmp_path / "stopped")
+    for name, tensor in policy_of(calm).items():
+        np.testing.assert_array_equal(tensor, policy_of(stopped)[name], err_msg=name)
+    if kind == "league":
+        assert int(policy_of(calm)["count"][0]) == 2
+        assert any(name.startswith("past") for name in policy_of(calm))
+
+
+def small_league(size: int = 3, share: float = 1.0, draw: Any = "uniform", every: int = 1) -> Any:
+    env = make("simple_tag")
+    algo = maddpg.make(maddpg.Config(num_units=4, num_layers=1), env.spec, np.ones((4, 4), bool))
+    return env, algo, with_league(algo, env.spec, League(size, every, share, draw))
+
+
+@pytest.mark.slow
+def test_a_member_of_the_league_plays_one_team_for_the_whole_episode() -> None:
+    env, _, wrapped = small_league()
+    agents = wrapped.init(prng.key(0))
+    marked = jax.tree.map(lambda leaf: leaf.at[..., 0].set(7.0 * jnp.ones(leaf.shape[:-1])), agents.past)
+    agents = agents._replace(past=marked, added=jnp.ones((), jnp.int32))
+    envs = start(env, wrapped, prng.key(1), 16)
+    _, steps, _ = rollout(env, wrapped, wrapped.policy(agents), envs, prng.key(2), 60, jnp.int32(0))
+    _, member, team = steps.extras
+    assert set(np.unique(member)) == {0}
+    assert set(np.unique(team)) == {0, 1}
+    switches = np.asarray(team[1:] != team[:-1])
+    assert switches.any()
+    assert not np.any(switches & ~np.asarray(steps.done[:-1])), "the draw holds until the episode ends"
+    # The marked member's outputs are equal in all entries, so its soft actions are noise alone; a fresh actor's are not.
+    empty = wrapped.init(prng.key(0))
+    _, alone, _ = rollout(env, wrapped, wrapped.policy(empty), envs, prng.key(2), 3, jnp.int32(0))
+    assert set(np.unique(alone.extras[1])) == {league.NOBODY}, "nobody is in the league yet"
+    agree = np.isclose(steps.action[:3], alone.action, atol=1e-6).all(-1)
+    first = np.asarray(team[:1])[..., None] == np.array([0, 0, 0, 1])
+    assert agree[0][~first[0]].all(), "the other team plays as it does now"
+    assert not agree[0][first[0]].any(), "the drawn team does not"
+
+
+@pytest.mark.slow
+def test_updates_fill_the_ring_and_learn_as_without_a_league() -> None:
+    env, algo, wrapped = small_league(size=2, every=2)
+    agents, envs = wrapped.init(prng.key(0)), start(env, wrapped, prng.key(1), 4)
+    _, steps, _ = rollout(env, wrapped, wrapped.policy(agents), envs, prng.key(2), 8, jnp.int32(0))
+    batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), steps._replace(carry=None))
+    plain, update, history = agents.learner, jax.jit(wrapped.update), []
+    for k in range(6):
+        agents, _ = update(agents, batch, prng.key(k))
+        plain, _ = jax.jit(algo.update)(plain, batch._replace(extras=()), prng.key(k))
+        history.append(algo.policy(plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), agents.learner, plain)
+    assert int(agents.added) == 3
+    for slot, update_number in ((0, 5), (1, 3)):  # the third overwrote the first
+        kept = jax.tree.map(lambda leaf, slot=slot: leaf[..., slot], agents.past)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), kept, history[update_number])
+
+
+def test_members_are_drawn_by_chance() -> None:
+    scores = jnp.array([[1.0, 3.0, 99.0], [0.0, 0.0, 0.0]])
+    uniform, prioritised = (League(3, 1, 0.25, draw) for draw in ("uniform", "prioritised"))
+    two = jnp.int32(2)
+    np.testing.assert_allclose(chances(uniform, two, scores[0]), [0.5, 0.5, 0.0])
+    odds = np.exp([1.0, -1.0])  # standardised, the scores are −1 and 1
+    np.testing.assert_allclose(chances(prioritised, two, scores[0]), [*(odds / odds.sum()), 0.0], rtol=1e-5)
+    policy = LeaguePolicy((), (), two, scores)
+    drawn = jax.vmap(lambda chance: decide(prioritised, policy, jnp.int32(-2), jnp.int32(0), chance))(
+        jax.random.uniform(prng.key(0), (4000, 3))
+    )
+    member, team = map(np.asarray, drawn)
+    assert abs(np.mean(member == league.NOBODY) - 0.75) < 0.03
+    assert abs(np.mean(member[(team == 0) & (member >= 0)] == 0) - odds[0] / odds.sum()) < 0.06
+    assert set(np.unique(member)) == {-1, 0, 1}
+    kept = decide(prioritised, policy, jnp.int32(1), jnp.int32(0), jnp.zeros(3))
+    assert tuple(map(int, kept)) == (1, 0), "what was decided stays"
+
+
+def test_scores_are_what_the_others_earn_against_a_member() -> None:
+    """Team 0 is agents 0 and 1. Two samples of member 1 in team 0 pay agent 2 with 4 and 8; the running mean moves by 0.05."""
+    belongs = np.array([[True, True, False], [False, False, True]])
+    reward = jnp.array([[9.0, 9.0, 4.0], [9.0, 9.0, 8.0], [2.0, 4.0, 7.0], [5.0, 5.0, 5.0]])
+    found = judged(belongs, jnp.full((2, 2), 10.0), reward, jnp.array([1, 1, 0, -1]), jnp.array([0, 0, 1, 0]))
+    np.testing.assert_allclose(found, [[10.0, 0.95 * 10 + 0.05 * 6], [0.95 * 10 + 0.05 * 3, 10.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"freeze": ["wolves=x"]}, "names no team here: the teams are adversary, good"),
+        ({"freeze": ["adversary"]}, "must have the form TEAM=RUN"),
+        ({"freeze": ["adversary=a", "adversary=b"]}, "names the team adversary twice"),
+        ({"freeze": [f"adversary={HERE}:rock", f"good={HERE}:rock"]}, "leaves no team to learn"),
+        ({"freeze": ["adversary=nowhere"]}, "nowhere is not a run"),
+        ({"freeze": [f"adversary={HERE}:nobody"]}, "has no nobody"),
+        ({"freeze": [f"adversary={HERE}:silent"]}, "returns no action for adversary_0"),
+        ({"freeze": [f"adversary={HERE}:too_wide"]}, r"returns an action of shape \(4,\) for adversary_0"),
+        ({"freeze": [f"adversary={HERE}:PAYOFF"]}, "a scripted policy is a function"),
+        ({"league": -1}, "--league must be at least 0"),
+        ({"league": 2, "scenario": "simple_spread"}, "needs two learning teams"),
+        ({"league": 2, "algorithm": "coma"}, "needs a replay memory, and coma has none"),
+        ({"league": 2, "learners": 4}, "--league 2 and --learners exclude each other"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        counterpoint.train(**{"scenario": "simple_tag", "save_dir": str(tmp_path), **settings})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_team_of_another_size_is_refused(tag: Run) -> None:
+    with pytest.raises(UsageError, match=r"adversary_0 of .* observes 16 numbers .* and here it observes"):
+        opponents.load_team(opponents.Source(str(tag.path)), make("simple_tag", num_good=2), "adversary")
+
+
+@pytest.mark.slow
+def test_places_are_recorded_absolutely(tag: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tag.path.parent)
+    config = configs.override(configs.Config(), freeze=["adversary=tag@best#0", "good=some.module:name"])
+    assert opponents.absolute(config.opponents.freeze) == (f"adversary={tag.path.resolve()}@best#0", "good=some.module:name")
+    assert opponents.source_of("tag@12000#2") == ("tag", 12000, 2)
+
+
+# --- Studies of opponents, on games with known values.
+
+
+def test_elo_by_hand() -> None:
+    """Three wins of four are odds of 3 to 1: 400·log₁₀ 3 points. A third player who draws with the first has its rating."""
+    ratings = elo(np.array([[0.0, 30.0], [10.0, 0.0]]), prior=0.0)
+    np.testing.assert_allclose(ratings[0] - ratings[1], 400 * np.log10(3), rtol=1e-6)
+    np.testing.assert_allclose(ratings.mean(), 1500.0)
+    three = elo(np.array([[0.0, 30.0, 5.0], [10.0, 0.0, 0.0], [5.0, 0.0, 0.0]]), prior=0.0)
+    np.testing.assert_allclose(three[2], three[0], atol=1e-3)
+    unbeaten = elo(np.array([[0.0, 10.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(unbeaten[0] - unbeaten[1], 400 * np.log10(10.5 / 0.5), rtol=1e-6)
+
+
+def test_a_tournament_of_rock_paper_and_scissors(row: Run, tmp_path: Path) -> None:
+    """The trained row plays paper. Its cells are those of paper, and the whole matrix is the game's."""
+    players = [str(row.path), *(f"{HERE}:{name}" for name in ("rock", "paper", "scissors"))]
+    result = tournament(players, episodes=8, out=tmp_path)
+    assert result.teams == ("col", "row")
+    found = {(Path(cell.row).name.rpartition(":")[2], Path(cell.column).name.rpartition(":")[2]): cell for cell in result.cells}
+    names = ("rock", "paper", "scissors")
+    for i, first in enumerate(names):  # the columns of the matrix are the row's choices: the row of the game is "row"
+        for j, second in enumerate(names):
+            cell = found[first, second]
+            np.testing.assert_allclose(cell.returns["row"].mean, matrix_games.PAYOFF[j, i])
+            np.testing.assert_allclose(cell.metrics["payoff"].mean, matrix_games.PAYOFF[j, i])
+    for name, expected in zip(names, (1.0, 0.0, -1.0), strict=True):
+        np.testing.assert_allclose(found[name, "row"].returns["row"].mean, expected, atol=0.1)
+    assert not any(first == "row" for first, _ in found), "the run trained no column"
+    ratings = {Path(r.player).name.rpartition(":")[2]: r.elo for r in result.ratings if r.team == "col"}
+    assert min(ratings["scissors"], ratings["paper"]) > ratings["rock"], "two players of paper meet every column"
+    assert {file.name for file in result.files} == {"tournament.md", "cells.csv", "elo.csv", "heatmap.png"}
+    assert all(file.stat().st_size > 50 for file in result.files)
+    assert "| run | team | Elo | 95 % |" in (tmp_path / "tournament.md").read_text()
+
+
+@pytest.mark.slow
+def test_exploitability_of_paper_is_two(row: Run, tmp_path: Path) -> None:
+    """Rock, against which the row was trained, loses 1 against paper; the best response, scissors, wins 1."""
+    quick = {name: value for name, value in RPS.items() if name not in ("env", "num_episodes", "warmup")}
+    more = quick | {"num_seeds": 1, "critic_activation": "relu", "lr": 0.01}
+    result = exploit(row, "row", num_episodes=1500, episodes=100, out=tmp_path, **more)
+    assert result.responder == "col"
+    assert result.incumbent
+    assert result.gain
+    np.testing.assert_allclose(result.incumbent.mean, -1.0, atol=0.1)
+    np.testing.assert_allclose(result.response.mean, 1.0, atol=0.1)
+    np.testing.assert_allclose(result.gain.mean, 2.0, atol=0.15)
+    assert result.gain.low > 1.5
+    with pytest.raises(UsageError, match="was trained against a frozen col"):
+        exploit(row, "col")
+    with pytest.raises(UsageError, match="choose --team col or --team row"):
+        exploit(row, "wolves")
+
+
+@pytest.mark.slow
+def test_the_best_response_to_a_mixed_strategy_earns_its_value(tmp_path: Path) -> None:
+    """Against ½ rock, ¼ paper, ¼ scissors paper earns ½ − ¼: exploitability ¼, since the game's value is 0."""
+    quick = {name: value for name, value in RPS.items() if name not in ("env", "num_episodes", "warmup")}
+    config = configs.override(configs.Config(), env=matrix_games.RockPaperScissors)
+    more = quick | {"num_seeds": 1, "critic_activation": "relu", "lr": 0.003, "batch_size": 128}
+    run = respond(config, "col", f"{HERE}:mostly_rock", 4000, 0, tmp_path, None, more)
+    world = matrix_games.RockPaperScissors()
+    players = [
+        opponents.load_team(opponents.Source(place), world, team)
+        for place, team in ((f"{HERE}:mostly_rock", "col"), (str(run.path), "row"))
+    ]
+    returns = Arena(world).play(players, 4000, 1).returns[:, 0]
+    np.testing.assert_allclose(np.mean(returns), 0.25, atol=0.06)
+    chosen = players[1].act(players[1].parameters, (), jnp.ones((2, 1)), prng.key(0), None)[0][0]
+    assert int(np.argmax(chosen)) == 1
+    assert float(chosen[1]) > 0.9
