@@ -33,4 +33,6 @@ def tiny_words(**settings: Any) -> list[str]:
 @cache
 def trained_run() -> Run:
     """A finished run of `simple` (one seed, 48 episodes)."""
-    return counterpoint.train(scenario="simple", num_episodes=48, save_dir=str(HOME / "runs"), exp_name="first", **TINY)
+    return counterpoint.train(
+        scenario="simple", num_episodes=48, save_dir=str(HOME / "runs"), exp_name="first", progress=False, **TINY
+    )

@@ -51,6 +51,7 @@ def two_seeds() -> Run:
         seed=5,
         save_dir=str(HOME / "runs"),
         exp_name="two-seeds",
+        progress=False,
         **TINY,
     )
 

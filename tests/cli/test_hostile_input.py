@@ -132,6 +132,7 @@ def test_what_does_not_make_an_environment_is_never_called(name: str) -> None:
         adapters.load_factory(name)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PettingZoo's games
 def test_factories_of_environments_are_called(tmp_path: Path) -> None:
     import gymnasium
     import mpe2.simple_v3

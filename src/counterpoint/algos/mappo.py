@@ -231,8 +231,8 @@ def log_policy(actor: Actor, view: View) -> tuple[Float[Array, "*t B"], Float[Ar
     return onpolicy.log_policy(view.heads, raw, within_bounds(actor.log_std), view.action, view.legal)
 
 
-def within_bounds(log_std: Float[Array, "*n A"] | None) -> Float[Array, "*n A"] | None:
-    """Returns the logarithms of the widths of continuous actions; None if there are none."""
+def within_bounds(log_std: Any) -> Any:
+    """Returns the logarithms of the widths of continuous actions [*n, A], of JAX or NumPy; None if there are none."""
     return None if log_std is None else jnp.clip(log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
 
 

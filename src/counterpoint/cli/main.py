@@ -28,7 +28,7 @@ def usage() -> str:
         [
             "usage: counterpoint COMMAND [OPTIONS]",
             "",
-            "Multi-agent actor-critic learning (MADDPG, DDPG, MATD3, MASAC, COMA), compiled with JAX.",
+            "Multi-agent actor-critic learning, compiled with JAX.",
             "",
             *lines,
             "Options:",

@@ -31,6 +31,7 @@ Cell = int | float | str | None
 
 def append_row(path: Path, row: Mapping[str, int | float | str | np.generic]) -> None:
     """Appends a row at once. The first row fixes the columns; a later row may leave some out."""
+    row = {_on_one_line(name): value for name, value in row.items()}
     columns = header_of(path) or list(row)
     if unknown := row.keys() - set(columns):
         raise ValueError(f"{path.name} has the columns {columns}, not {sorted(unknown)}")
@@ -171,8 +172,12 @@ def truncate(path: Path, step: int) -> str:
 def line(cells: Sequence[object]) -> bytes:
     """Returns one line of a CSV file."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([str(cell).replace("\n", " ").replace("\r", " ") for cell in cells])
+    csv.writer(text, lineterminator="\n").writerow(map(_on_one_line, cells))
     return text.getvalue().encode(errors="replace")
+
+
+def _on_one_line(cell: object) -> str:
+    return str(cell).replace("\n", " ").replace("\r", " ")
 
 
 def _intact(path: Path, lines: Sequence[Line], sums: Mapping[int, int], header: bytes) -> tuple[list[Line], str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.stats import Curve, aligned, bootstrap_band, smoothed
-from counterpoint.viz.plots import INK_HEX, PALETTE, hex_of, save_figure
+from counterpoint.viz.plots import INK_HEX, PALETTE, hex_of, save_figure, short_label
 
 Style = Literal["paper", "slide"]
 FEW_SEEDS = 3
@@ -59,7 +59,7 @@ def curves(
         for i, (title, groups) in enumerate(panels.items()):
             for label, seeds in groups.items():
                 _draw_group(axes[i], seeds, smooth, label, **colours[label])
-            axes[i].set(title=title, ylabel=ylabel if i % across == 0 else "")
+            axes[i].set(title=short_label(title), ylabel=ylabel if i % across == 0 else "")
             axes[i].set_xlabel(xlabel if i + across >= len(panels) else "")
             _scale(axes[i], groups, look)
         for spare in axes[len(panels) :]:
@@ -82,7 +82,7 @@ def profiles(
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for label, (share, low, high) in bands.items():
-            axes.plot(thresholds, share, label=label, **colours[label])
+            axes.plot(thresholds, share, label=short_label(label, 60), **colours[label])
             axes.fill_between(thresholds, low, high, alpha=0.2, linewidth=0, color=colours[label]["color"])
         axes.set(xlabel="normalised score τ", ylabel="share of seeds with a score above τ", xlim=(0, 1), ylim=(-0.03, 1.03))
         _legend(figure, [axes], colours, look)
@@ -115,7 +115,7 @@ def _draw_group(axes: Any, seeds: Sequence[Curve], smooth: int, label: str, colo
     if len(seeds) > 1:
         axes.fill_between(x, low, high, alpha=0.2, linewidth=0, color=color)
     lone = "o" if x.size == 1 else ""
-    axes.plot(x, average, label=label, color=color, linestyle=linestyle, marker=lone)
+    axes.plot(x, average, label=short_label(label, 60), color=color, linestyle=linestyle, marker=lone)
 
 
 def _scale(axes: Any, groups: Groups, look: Look) -> None:

@@ -58,9 +58,9 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
     def draw(figure: Any) -> None:
         grid = figure.add_gridspec(down, 2 + across, width_ratios=[1.8] * 2 + [2.2] * across)
         axes = figure.add_subplot(grid[:, :2])
-        figure.suptitle(title, x=0.01, ha="left", size=10, color=INK_HEX)
+        figure.suptitle(short_label(title, 80), x=0.01, ha="left", size=10, color=INK_HEX)
         for name, colour in zip(teams, _colours(teams), strict=True):
-            _draw_run(axes, rows, name, colour, smooth, name.removeprefix("team/"), seeds=True)
+            _draw_run(axes, rows, name, colour, smooth, short_label(name.removeprefix("team/")), seeds=True)
         axes.set(title="training", xlabel="episodes", ylabel="return per episode\n(mean of a team's agents)")
         if len(teams) > 1:
             axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, ncols=len(teams), columnspacing=1)
@@ -73,6 +73,11 @@ def learning_curve(rows: Rows, path: str | Path, title: str = "", smooth: int = 
                 axes.set_ylim(-0.03, 1.03)
 
     save_figure((3.6 + 2.2 * across, 2.6 if down == 1 else 3.4), path, dpi, draw)
+
+
+def short_label(text: str, most: int = 40) -> str:
+    """Returns a text that fits beside a curve."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def compare(
