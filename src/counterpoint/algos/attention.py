@@ -315,7 +315,7 @@ def _update_set(
     critic, critic_opt = offpolicy.descend(config, config.critic_lr or config.lr, own.critic, grads, own.critic_opt)
 
     everyone = pool(critic, activation, roles, batch.obs, batch.action)  # pyright: ignore[reportArgumentType]
-    drawn = draw(config, key, (*rows.reward.shape, problem.spec.act_size), own.actor_opt[0].count)
+    drawn = draw(config, key, (*rows.reward.shape, problem.spec.act_size), offpolicy.steps_of(own.actor_opt))
     (_, losses), grads = jax.value_and_grad(actor_loss, argnums=2, has_aux=True)(
         config, roles, own.actor, critic, everyone, batch, rows, drawn
     )

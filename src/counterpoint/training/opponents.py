@@ -103,7 +103,8 @@ def open_env(config: Config, home: Path | None = None, trust: bool = False) -> E
         copy = home / "opponents" / team if home else None
         kept = copy is not None and copy.exists()
         teams.append(load_team(Source(str(copy)) if kept else source_of(source), env, team, trust))
-    return Against(env.compiled, teams)
+    against: Any = Against(env.compiled, teams)
+    return against
 
 
 def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> Algorithm:

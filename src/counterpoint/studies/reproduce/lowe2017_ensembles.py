@@ -67,7 +67,8 @@ def scores(world: World, adversary: Any, good: Any, quick: bool) -> list[float]:
     env: Any = configs.from_dict(adversary.config).world.build().compiled
     episodes = QUICK_EPISODES if quick else EPISODES
     seeds = int(adversary.config["training"]["num_seeds"])
-    found, play = [], None
+    found: list[Any] = []
+    play: Any = None
     for k in range(seeds):
         teams = [
             load_team(Source(str(run.path), "last", k), env, team) for run, team in ((adversary, "adversary"), (good, "good"))
