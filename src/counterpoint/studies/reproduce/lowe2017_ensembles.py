@@ -76,12 +76,12 @@ def scores(world: World, adversary: Any, good: Any, quick: bool) -> list[float]:
         if play is None:
             algo = joint(env.spec, teams)
 
-            @jax.jit
-            def play(parameters: Any, key: Any, algo: Any = algo) -> Any:
+            def counted(parameters: Any, key: Any, algo: Any = algo) -> Any:
                 states = evaluate(env, algo, parameters, key, episodes, record=True).states
                 after = jax.tree.map(lambda leaf: leaf[1:], states)
                 return jax.vmap(jax.vmap(env.metrics))(after)[world.metric].value.sum(axis=0)
 
+            play = jax.jit(counted)
         found.append(float(np.mean(play(tuple(team.parameters for team in teams), prng.key(1000 + k)))))
     return found
 
