@@ -31,7 +31,18 @@ FILE_BLOCK = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.MULTILINE
 """A block that readers save as a file."""
 SPAN = re.compile(r"`([^`\n]+)`")
 TINY = "num_episodes=40, batch_size=8, max_episode_len=5, eval_episodes=0, num_units=8, devices=1"
-OTHERS_FLAGS = {"--exclude-editable", "--config", "--env-config", "--take", "--short", "--only", "--count", "--kinds", "--docs"}
+OTHERS_FLAGS = {
+    "--exclude-editable",
+    "--config",
+    "--env-config",
+    "--take",
+    "--short",
+    "--only",
+    "--count",
+    "--kinds",
+    "--docs",
+    "--from",
+}
 """Flags of pip, of EPyMARL, and of the scripts that make the gallery and attack runs."""
 
 

@@ -213,7 +213,8 @@ class Evaluation:
     benchmark: bool = False
     """Measure a saved policy by the environment's metrics instead of training."""
     trust: bool = False
-    """With the three options above: execute the code that the run names even though you did not make it on this machine."""
+    """With the three options above and with --freeze: execute the code that the run names even though you did not make it on
+    this machine."""
     benchmark_iters: int = 100_000
     """Environment steps of a benchmark."""
     benchmark_dir: str = "./benchmark_files/"
@@ -426,6 +427,8 @@ def from_dict(data: dict[str, Any]) -> Config:
     flat: dict[str, Any] = {}
     for name, value in data.items():
         flat |= value if name in GROUPS and isinstance(value, dict) else {name: value}
+    if "straight_through" in flat:  # a switch of earlier versions, where there are several estimators now
+        flat.setdefault("estimator", "straight-through" if flat.pop("straight_through") else "soft")
     if not isinstance(flat.get("teams", []), list | tuple) or not isinstance(flat.get("env", ""), str):
         raise UsageError("config.json does not fit this version of counterpoint: env must be a text and teams a list of words.")
     try:

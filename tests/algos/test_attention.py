@@ -137,9 +137,23 @@ def test_actors_ascend_their_own_values():
     assert loss(after.actor) < loss(agents.actor)
 
 
+def test_actors_learn_by_the_chosen_estimator():
+    """The gradients of soft and Gumbel-Rao actions differ; that of Gumbel-Rao depends on its number of samples."""
+    batch, found = batch_of(PACK), []
+    for settings in ({}, {"estimator": "gumbel-rao"}, {"estimator": "gumbel-rao", "estimator_samples": 3}):
+        config, problem, agents = made(PACK, **settings)
+        learn = jax.jit(partial(maddpg.update, config, problem), compiler_options=QUICKLY)
+        after, metrics = learn(agents, batch, prng.key(5))
+        assert np.isfinite(np.asarray(metrics["actor_loss"])).all()
+        found.append(np.asarray(after.actor_opt[0].mu[0].weight))
+    assert np.abs(found[0] - found[1]).max() > 1e-6
+    assert np.abs(found[1] - found[2]).max() > 1e-6
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        ({"infer_policies": True}, "--infer-policies and --share role exclude each other"),
         ({"share": "none"}, "add --share role"),
         ({"minibatch": "per-agent"}, "--minibatch per-agent exclude each other"),
         ({"norm": "layer"}, "--norm layer exclude each other"),

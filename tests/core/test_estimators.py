@@ -43,45 +43,57 @@ def jacobian_of_softmax(scores):
 def test_gumbel_rao_by_hand():
     """Outputs 0, 0, entry 0 drawn, E = 1: the perturbed outputs are log 2 and −log(1 + ½), whose softmax is ¾ and ¼."""
     noise, more = jnp.array([1.0, 0.0]), jnp.zeros((1, 2))
-    action, jacobian = jax.value_and_grad(lambda x: gumbel_rao(ONE, x, noise, more, 1.0)[0])(jnp.zeros(2))
+    first = jax.jit(jax.value_and_grad(lambda x, more: gumbel_rao(ONE, x, noise, more, 1.0)[0]))
+    action, jacobian = first(jnp.zeros(2), more)
     assert action == 1.0
     np.testing.assert_allclose(jacobian, [0.1875, -0.1875], atol=1e-6)
     # Two samples, the second with E = 1 and e⁻¹ … e: the mean of both gradients.
     second = jnp.array([[0.0, 0.0], [1.0, -1.0]])
     top, other = np.log(2) + 1, -np.log(np.e + np.exp(-1) / 2)
     p = 1 / (1 + np.exp(other - top))
-    gradient = jax.grad(lambda x: gumbel_rao(ONE, x, noise, second, 1.0)[0])(jnp.zeros(2))
+    _, gradient = first(jnp.zeros(2), second)
     np.testing.assert_allclose(gradient[0], (0.1875 + p * (1 - p)) / 2, atol=1e-6)
 
 
 def test_the_conditional_noise_of_gumbel_rao_draws_the_same_action_and_is_gumbel():
     """At a low temperature the softmax is one-hot at the drawn action, in every sample; drawn from the prior it is unbiased."""
-    outputs = jnp.broadcast_to(jnp.array([1.0, -0.5, 0.3, -2.0]), (4000, 4))
-    noise, more = gumbel(prng.key(0), (4000, 4)), gumbel(prng.key(1), (3, 4000, 4))
-    surrogate = jax.jit(lambda x: jax.vjp(lambda x: gumbel_rao(ONE, x, noise, more, 1e-3), x)[0])(outputs)
-    np.testing.assert_allclose(surrogate, sampled(ONE, outputs, noise), atol=1e-5)
+    outputs = np.broadcast_to(np.array([1.0, -0.5, 0.3, -2.0], np.float32), (1000, 4))
+
+    @jax.jit
+    def both(outputs):
+        noise, more = gumbel(prng.key(0), (1000, 4)), gumbel(prng.key(1), (3, 1000, 4))
+        return jax.vjp(lambda x: gumbel_rao(ONE, x, noise, more, 1e-3), outputs)[0], sampled(ONE, outputs, noise)
+
+    surrogate, drawn = both(outputs)
+    np.testing.assert_allclose(surrogate, drawn, atol=1e-5)
 
 
 def test_gapped_by_hand():
     """Outputs 2, 1, 0 with the second drawn and a gap of 1 become 1, 2, 0; the gradient is that of their softmax."""
     outputs, noise = jnp.array([2.0, 1.0, 0.0]), jnp.array([0.0, 5.0, 0.0])
-    action, jacobian = gapped(ONE, outputs, noise, 1.0, 1.0), jax.jacobian(lambda x: gapped(ONE, x, noise, 1.0, 1.0))(outputs)
+
+    @jax.jit
+    def both(noise, temperature, gap):
+        function = lambda x: gapped(ONE, x, noise, temperature, gap)  # noqa: E731
+        return function(outputs), jax.jacobian(function)(outputs)
+
+    action, jacobian = both(noise, 1.0, 1.0)
     np.testing.assert_allclose(action, [0.0, 1.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(jacobian, jacobian_of_softmax(np.array([1.0, 2.0, 0.0])), atol=1e-6)
     # The largest drawn, and far ahead of one other: only the nearer one is lowered, here to 2 − 1.5.
-    wide = jax.jacobian(lambda x: gapped(ONE, x, jnp.zeros(3), 0.5, 1.5))(outputs)
+    _, wide = both(jnp.zeros(3), 0.5, 1.5)
     np.testing.assert_allclose(wide, jacobian_of_softmax(np.array([4.0, 1.0, 0.0])) / 0.5, atol=1e-6)
 
 
 def test_the_annealed_temperature_falls_geometrically():
     settings = EstimatorSettings(estimator="annealed", temperature=4.0, estimator_temperature=1.0, estimator_steps=100)
-    found = [float(draw(settings, prng.key(0), (3, 2), updates).temperature) for updates in (0, 50, 100, 900)]
+    after = jax.jit(lambda updates: draw(settings, prng.key(0), (3, 2), updates))
+    found = [float(after(updates).temperature) for updates in (0, 50, 100, 900)]
     np.testing.assert_allclose(found, [4.0, 2.0, 1.0, 1.0], rtol=1e-6)
-    drawn, outputs = draw(settings, prng.key(0), (3, 2), 50), jnp.arange(6.0).reshape(3, 2)
-    ours = jax.jacobian(lambda x: estimated(settings, ONE, x, drawn))(outputs)
-    np.testing.assert_allclose(
-        ours, jax.jacobian(lambda x: straight_through(ONE, x.T, drawn.noise.T, 2.0).T)(outputs), atol=1e-6
-    )
+    drawn, outputs = after(50), np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    ours = jax.jit(jax.jacobian(lambda x: estimated(settings, ONE, x, drawn)))(outputs)
+    by_hand = jax.jit(jax.jacobian(lambda x: straight_through(ONE, x.T, drawn.noise.T, 2.0).T))(outputs)
+    np.testing.assert_allclose(ours, by_hand, atol=1e-6)
 
 
 def gradients(settings, outputs, weights, count, seed=0):
@@ -103,28 +115,34 @@ def test_bias_and_variance_where_the_gradient_is_known():
     for name, options in {
         "warm": {"estimator": "st-temperature", "estimator_temperature": 2.0},
         "cold": {"estimator": "st-temperature", "estimator_temperature": 0.2},
-        "rao": {"estimator": "gumbel-rao", "estimator_temperature": 0.2, "estimator_samples": 20},
+        "rao": {"estimator": "gumbel-rao", "estimator_temperature": 0.2, "estimator_samples": 10},
         "gapped": {"estimator": "gapped", "estimator_temperature": 0.2},
     }.items():
-        sample = gradients(EstimatorSettings(**options), outputs, weights, 20_000)
+        sample = gradients(EstimatorSettings(**options), outputs, weights, 5000)
         found[name] = (np.linalg.norm(sample.mean(0) - true), sample.var(0).sum(), sample.mean(0))
     assert found["cold"][0] < 0.3 * found["warm"][0]
     assert found["cold"][1] > 3 * found["warm"][1]
-    np.testing.assert_allclose(found["rao"][2], found["cold"][2], atol=0.03)  # the same expectation, less variance
+    np.testing.assert_allclose(found["rao"][2], found["cold"][2], atol=0.05)  # the same expectation, less variance
     assert found["rao"][1] < 0.6 * found["cold"][1]
     assert found["gapped"][1] < 0.6 * found["cold"][1]
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_respects_heads_masks_and_padding(name):
-    settings, tables = EstimatorSettings(estimator=name), heads_of(MIXED)
-    for i, space in enumerate(MIXED.action_spaces):
-        heads = jax.tree.map(lambda table, i=i: jnp.asarray(table)[i], tables)
-        outputs = jax.random.normal(prng.key(i), (MIXED.act_size, 5)).at[0, 0].set(-1e9)
+    settings = EstimatorSettings(estimator=name)
+    outputs = np.random.default_rng(0).normal(size=(3, MIXED.act_size, 5)).astype(np.float32)
+    outputs[:, 0, 0] = -1e9
+
+    @jax.jit
+    @jax.vmap
+    def of_agent(heads, outputs):
         drawn = draw(settings, prng.key(9), outputs.shape, 7)
-        action = estimated(settings, heads, outputs, drawn)
-        np.testing.assert_allclose(action, target_action(settings, heads, outputs, drawn.noise), atol=1e-6)
-        grads = jax.jacobian(lambda x, heads=heads, drawn=drawn: estimated(settings, heads, x, drawn))(outputs)
+        function = lambda x: estimated(settings, heads, x, drawn)  # noqa: E731
+        return function(outputs), target_action(settings, heads, outputs, drawn.noise), jax.jacobian(function)(outputs)
+
+    found = of_agent(jax.tree.map(jnp.asarray, heads_of(MIXED)), outputs)
+    for space, action, target, grads in zip(MIXED.action_spaces, *found, strict=True):
+        np.testing.assert_allclose(action, target, atol=1e-6)
         assert np.isfinite(grads).all()
         assert not np.any(np.asarray(action)[space.size :])
         assert not np.any(np.asarray(grads)[:, :, space.size :])
@@ -142,11 +160,11 @@ def test_plain_heads_give_what_tables_give():
     spec = spec_of((1,), (Discrete((3,)),))
     tables = jax.tree.map(lambda table: table[0], heads_of(spec_of((1, 1), (Discrete((3,)), Box(3, -1.0, 1.0)))))
     assert heads_of(spec).same is None
-    outputs = jax.random.normal(prng.key(0), (3, 4))
+    outputs = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     for name in ESTIMATORS:
         settings = EstimatorSettings(estimator=name)
         drawn = draw(settings, prng.key(1), (3, 4), 3)
-        ours, theirs = (jax.jacobian(partial(estimated, settings, h, drawn=drawn))(outputs) for h in (ONE, tables))
+        ours, theirs = (jax.jit(jax.jacobian(partial(estimated, settings, h, drawn=drawn)))(outputs) for h in (ONE, tables))
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -168,7 +186,7 @@ def test_one_update_by_each_estimator_learns_and_differs():
     found = []
     for name in ESTIMATORS:
         algo = maddpg.make(dataclasses.replace(small, estimator=name, temperature=0.8), spec, np.ones((2, 2), bool))
-        agents, metrics = jax.jit(algo.update)(algo.init(prng.key(0)), batch, prng.key(1))
+        agents, metrics = jax.jit(lambda algo=algo: algo.update(algo.init(prng.key(0)), batch, prng.key(1)))()
         assert all(np.isfinite(value).all() for value in metrics.values())
         found.append(np.asarray(agents.actor_opt[0].mu[0].weight))
     for i, first in enumerate(found):

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 import counterpoint
+from counterpoint import config as configs
 from counterpoint.runs import integrity
 
 RUNS = sorted((Path(__file__).parents[1] / "golden" / "runs").iterdir())
+
+
+def test_a_switch_of_earlier_versions_is_now_an_estimator() -> None:
+    for old, new in ((True, "straight-through"), (False, "soft")):
+        config = configs.from_dict({"algorithm": "maddpg", "learning": {"straight_through": old}})
+        assert config.learning.estimator == new
 
 
 REFUSED = {"format-1-unsealed": "an earlier version of counterpoint wrote it; resume it with that one"}

@@ -85,6 +85,43 @@ def test_every_setting_of_the_form_place_name_is_code(tmp_path: Path) -> None:
     assert found == {"algorithm": "mine.py:entry", "model": "nets:big", "env": "CartPole-v1", "opponents": "their.py:team"}
 
 
+def test_frozen_opponents_are_code_if_they_are_functions_and_data_if_they_are_runs(tmp_path: Path, home: Path) -> None:
+    files_ = [tmp_path / name for name in ("one.py", "two.py")]
+    for file in files_:
+        file.write_text("def play(obs): ...")
+    words = [f"{team}={file}:play" for team, file in zip(("adversary", "good"), files_, strict=True)]
+    run = made(tmp_path, opponents={"freeze": [words[0], "third=runs/tag-1@best#2", words[1]]})
+    assert trust.named_code(run.config) == {"freeze": " ".join(words)}
+    assert run.is_trusted()
+    for file in files_:  # the signature covers the text of both
+        file.chmod(0o666)
+        assert run.is_trusted()
+        file.write_text("def play(obs): print()")
+        assert not run.is_trusted()
+        file.write_text("def play(obs): ...")
+    shutil.move(home, tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="--freeze adversary="):
+        run.require_trust(given=("env",))
+    made(tmp_path, opponents={"freeze": ["adversary=runs/tag-1@best#2"]}).require_trust()
+
+
+@pytest.mark.parametrize("way", ["train", "tournament", "exploit"])
+def test_a_strangers_run_executes_nothing_as_an_opponent(way: str, tmp_path: Path) -> None:
+    run, proof = made(tmp_path), tmp_path / "proof"
+    (tmp_path / "evil.py").write_text(f"open({str(proof)!r}, 'w').close()\ndef entry(): pass\n")
+    forged(run, env=f"{tmp_path / 'evil.py'}:entry")
+    ways = {
+        "train": lambda: counterpoint.train(
+            scenario="simple_tag", freeze=[f"adversary={run.path}"], save_dir=str(tmp_path / "new"), progress=False
+        ),
+        "tournament": lambda: counterpoint.tournament([run.path, run.path], out=tmp_path / "out"),
+        "exploit": lambda: counterpoint.exploit(run.path),
+    }
+    with pytest.raises(UsageError, match="would execute code"):
+        ways[way]()
+    assert not proof.exists()
+
+
 def test_a_file_that_its_owner_edits_stays_trusted_and_one_that_others_can_write_does_not(tmp_path: Path) -> None:
     source = tmp_path / "env.py"
     source.write_text("one = 1")

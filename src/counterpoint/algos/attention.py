@@ -26,7 +26,7 @@ from counterpoint.algos import exploration, offpolicy, sharing
 from counterpoint.algos.base import TD_ERRORS, Algorithm, Metrics
 from counterpoint.algos.offpolicy import Problem
 from counterpoint.algos.sharing import Sharing
-from counterpoint.core.actions import gumbel, heads_of, masked, relaxed
+from counterpoint.core.actions import Draw, draw, estimated_rows, gumbel, heads_of, masked, relaxed, sampled
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Activation, Params, affine, init_mlp, mlp, mlp_from_first
 from counterpoint.core.ops import Moments, add_moments, polyak, td_target
@@ -211,14 +211,12 @@ def actor_loss(
     everyone: Pool,
     batch: Transition,
     rows: Rows,
-    noise: Float[Array, "B K A"],
+    drawn: Draw,
 ) -> tuple[Float[Array, ""], Float[Array, " K"]]:
     """Returns the sum over agents of −Q_i(o, a | a_i = μ_i(o_i)), plus the cost of large outputs; and each of them."""
     members, activation = rows.members, config.critic_activation
     raw = mlp(actor, rows.obs)
-    action = relaxed(
-        rows.heads, masked(rows.heads, raw, rows.legal), noise, config.temperature, straight_through=config.straight_through
-    )
+    action = estimated_rows(config, rows.heads, masked(rows.heads, raw, rows.legal), drawn)
     new = embedded(critic, activation, roles[members], batch.obs[:, members], action)
     found = q_with_own_actions(critic, activation, everyone, members, new)
     losses = _per_living(rows, -rows.alive * found) + config.logit_cost * _per_living(rows, rows.alive * _squares(rows, raw))
@@ -250,6 +248,8 @@ def make(
     if config.critic == "attention" and not sees.all():
         raise UsageError("--critic attention sees all agents: leave it out beside ddpg.")
     algo = exploration.make(init, update_agent, metrics, config, spec, sees, axis)
+    if config.critic == "joint":
+        return algo
     return algo._replace(update=partial(update, update_agent, config, Problem(spec, heads_of(spec), sees, axis)))
 
 
@@ -269,9 +269,11 @@ def update_sets(config: Settings, problem: Problem, agents: Any, batch: Transiti
     assert shared is not None
     key_target, key_actor = jax.random.split(key)
     raw = offpolicy.acting_outputs(problem, agents.target_actor, batch.next_obs)
-    noise = gumbel(key_target, raw.shape)
-    heads, soft = problem.heads, (config.temperature, config.straight_through)
-    next_action = relaxed(heads, masked(heads, raw, batch.next_legal), noise, *soft)
+    raw, noise = masked(problem.heads, raw, batch.next_legal), gumbel(key_target, raw.shape)
+    if config.estimator == "soft":
+        next_action = relaxed(problem.heads, raw, noise, config.temperature)
+    else:
+        next_action = sampled(problem.heads, raw, noise)
 
     moved, found = [], []
     for m in range(shared.num_sets):
@@ -313,9 +315,9 @@ def _update_set(
     critic, critic_opt = offpolicy.descend(config, config.critic_lr or config.lr, own.critic, grads, own.critic_opt)
 
     everyone = pool(critic, activation, roles, batch.obs, batch.action)  # pyright: ignore[reportArgumentType]
-    noise = gumbel(key, (*rows.reward.shape, problem.spec.act_size))
+    drawn = draw(config, key, (*rows.reward.shape, problem.spec.act_size), offpolicy.steps_of(own.actor_opt))
     (_, losses), grads = jax.value_and_grad(actor_loss, argnums=2, has_aux=True)(
-        config, roles, own.actor, critic, everyone, batch, rows, noise
+        config, roles, own.actor, critic, everyone, batch, rows, drawn
     )
     grads, losses = mean((grads, losses))
     actor, actor_opt = offpolicy.descend(config, config.lr, own.actor, grads, own.actor_opt)

@@ -19,6 +19,7 @@ from counterpoint.algos.base import Actors, Algorithm, Carry
 from counterpoint.algos.offpolicy import Acting, Problem
 from counterpoint.core.actions import EstimatorSettings, gumbel, heads_of, masked, relaxed, sampled, target_action
 from counterpoint.core.checks import at_least
+from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key
 
@@ -45,6 +46,8 @@ class Settings(EstimatorSettings, offpolicy.Settings):
         EstimatorSettings.__post_init__(self)
         at_least(self, 1, "noise_steps")
         at_least(self, 0, "logit_cost", "noise_start", "noise_end")
+        if self.infer_policies and self.share != "none":
+            raise UsageError(f"--infer-policies and --share {self.share} exclude each other: leave out one of them.")
 
     @property
     def relax(self) -> offpolicy.Relax:

@@ -116,7 +116,7 @@ def update_agent(
     y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, offpolicy.discount_of(config, mine))
 
     critic, critic_opt, values, critic_metrics = offpolicy.train_critic(config, problem, own.critic, own.critic_opt, view, y, i)
-    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, own.actor_opt[0].count)
+    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, offpolicy.steps_of(own.actor_opt))
     actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, drawn)
 
     agent = Agent(

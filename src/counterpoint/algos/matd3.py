@@ -110,7 +110,7 @@ def update_agent(
     ]
     critics, critic_opts, values, metrics = zip(*trained, strict=True)
     due = (own.updates + 1) % config.policy_delay == 0
-    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, own.actor_opt[0].count)
+    drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, offpolicy.steps_of(own.actor_opt))
     actor, actor_opt, actor_loss = train_actor(config, problem, own, critics[0], view, drawn, due)
 
     moved = (polyak(own.target_actor, actor, config.tau), polyak(own.target_critics, critics, config.tau))

@@ -502,6 +502,11 @@ def adam(config: Settings, lr: float) -> Any:
     return optax.adam(optax.linear_schedule(lr, 0.0, config.lr_steps) if config.lr_steps else lr)
 
 
+def steps_of(opt: Any) -> Int[Array, ""]:
+    """Returns how many steps an optimiser has made."""
+    return opt[0].count
+
+
 def descend(config: Settings, lr: float, params: Tree, grads: Tree, opt: optax.OptState) -> tuple[Tree, optax.OptState]:
     """Returns a network and its optimiser after one step down the clipped gradient."""
     grads = clip_by_norm(grads, config.clip, per_variable=config.clip_by == "variable")

@@ -179,10 +179,11 @@ Estimator = Literal["soft", "straight-through", "st-temperature", "annealed", "g
 
 
 class Draw(NamedTuple):
-    """The randomness of one agent's actions in a loss, in columns, and what else an estimator needs."""
+    """The randomness of actions in a loss, and what else an estimator needs."""
 
-    noise: Float[Array, "A B"]
-    more: Float[Array, "K A B"] | None = None
+    noise: Float[Array, "..."]
+    """In columns [A, B], or in rows […, A]."""
+    more: Float[Array, "K ..."] | None = None
     """Further Gumbel noise of "gumbel-rao"."""
     temperature: Float[Array, ""] | None = None
     """The present temperature of "annealed"."""
@@ -219,8 +220,8 @@ class EstimatorSettings:
             raise UsageError("--infer-policies and --share exclude each other: agents that share a policy know it.")
 
 
-def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, int], updates: Any) -> Draw:
-    """Returns the randomness of one agent's actions [A, B] after so many updates."""
+def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, ...], updates: Any) -> Draw:
+    """Returns the randomness of actions of a shape after so many updates."""
     noise = gumbel(key, shape)
     if settings.estimator == "gumbel-rao":
         return Draw(noise, more=gumbel(jax.random.fold_in(key, 1), (settings.estimator_samples, *shape)))
@@ -233,19 +234,28 @@ def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, int], updates:
 
 def estimated(settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], drawn: Draw) -> Float[Array, "A B"]:
     """Returns one agent's differentiable actions in columns, by the estimator that the settings name."""
-    own, raw = settings.estimator_temperature, outputs.T
-    if settings.infer_policies:
-        return log_action(heads, raw).T
-    if settings.estimator == "soft":
+    if settings.estimator == "soft" and not settings.infer_policies:
         return relaxed_columns(heads, outputs, drawn.noise, settings.temperature)
-    noise = drawn.noise.T
+    more = None if drawn.more is None else jnp.moveaxis(drawn.more, -1, -2)
+    return estimated_rows(settings, heads, outputs.T, drawn._replace(noise=drawn.noise.T, more=more)).T
+
+
+def estimated_rows(
+    settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "*b A"], drawn: Draw
+) -> Float[Array, "*b A"]:
+    """Returns differentiable actions in rows, by the estimator that the settings name."""
+    own, noise = settings.estimator_temperature, drawn.noise
+    if settings.infer_policies:
+        return log_action(heads, outputs)
+    if settings.estimator == "soft":
+        return relaxed(heads, outputs, noise, settings.temperature)
     if settings.estimator == "gumbel-rao":
         assert drawn.more is not None
-        return gumbel_rao(heads, raw, noise, jnp.moveaxis(drawn.more, -1, -2), own).T
+        return gumbel_rao(heads, outputs, noise, drawn.more, own)
     if settings.estimator == "gapped":
-        return gapped(heads, raw, noise, own, settings.estimator_gap).T
+        return gapped(heads, outputs, noise, own, settings.estimator_gap)
     temperature = {"straight-through": settings.temperature, "st-temperature": own}.get(settings.estimator, drawn.temperature)
-    return straight_through(heads, raw, noise, temperature).T
+    return straight_through(heads, outputs, noise, temperature)
 
 
 def target_action(

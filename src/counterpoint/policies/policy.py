@@ -171,7 +171,7 @@ def load(
 
 
 def _of_member(policy: Policy, run: Run, member: int | None) -> Policy:
-    """Returns an ensemble's policy with one sub-policy alone, if one is chosen."""
+    """Returns the policy of one member of an ensemble, or the whole one if none is chosen."""
     if member is None:
         return policy
     size = int(run.config.get("opponents", {}).get("ensemble", 1))
@@ -214,7 +214,7 @@ def _load(
         )
     kept = history.episodes_of(run) if moments is None else moments  # only now: a stranger's code is refused first
     found = [history.load_at(run, at, seed_index) for at in kept]
-    world: Environment = described or open_env(config, run.path)
+    world: Environment = described or open_env(config, run.path, trust)
     if world is not described:
         config.check(world)
     algo = algorithm_of(config, world)

@@ -93,7 +93,7 @@ class Run:
     def rewrite_config(self, config: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> None:
         """Replaces the settings of a run that goes on with others, and records what changed."""
         recorded = [*self.changes, *([dict(changes)] if changes else [])]
-        files.write_durably(self.path / "config.json", _render_config(config, recorded))
+        write_config(self.path, config, recorded)
 
     def keep_source(self, source: Path) -> None:
         """Copies the text of a Python file into the folder, for people who read it where the file is missing."""
@@ -205,6 +205,11 @@ def create(save_dir: str | os.PathLike[str], exp_name: str, config: Mapping[str,
         files.sync(parent)
         files.write_durably(path / "config.json", text)
     return Run(path)
+
+
+def write_config(folder: Path, config: Mapping[str, Any], changes: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Writes the settings of the run in a folder, sealed and, if they name code, signed."""
+    files.write_durably(folder / "config.json", _render_config(config, changes))
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

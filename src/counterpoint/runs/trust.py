@@ -31,7 +31,10 @@ KEY_BYTES = 32
 
 def named_code(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns the settings that name code: the environment of --env, and every text of the form place:name."""
-    return {name: text for name, text in _texts(config) if name not in DATA and text and (name == "env" or ":" in text)}
+    found: dict[str, str] = {}
+    for name, text in _code(config):
+        found[name] = f"{found[name]} {text}" if name in found else text
+    return found
 
 
 def require(run: Path, config: Mapping[str, Any], given: Collection[str] = (), trusted: bool = False) -> None:
@@ -72,6 +75,13 @@ def key_path() -> Path:
     return Path(home) / "counterpoint" / "key"
 
 
+def _code(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields every text that names code, with the name of its setting."""
+    for name, text in _texts(config):
+        if name not in DATA and text and (name == "env" or ":" in text):
+            yield name, text
+
+
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yields every text among the settings with the name of its setting, however deep it is."""
     if isinstance(value, str):
@@ -86,7 +96,9 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def _sources(config: Mapping[str, Any]) -> list[Path]:
     """Returns the Python files that the settings name."""
-    places = [text.rpartition(":")[0] for text in named_code(config).values()]
+    # --freeze has the form TEAM=file.py:function.
+    texts = [text.partition("=")[2] if name == "freeze" else text for name, text in _code(config)]
+    places = [text.rpartition(":")[0] for text in texts]
     return [Path(place) for place in places if place.endswith(".py") and "\0" not in place]
 
 

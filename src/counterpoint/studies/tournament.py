@@ -78,12 +78,18 @@ class Tournament(NamedTuple):
 
 
 def tournament(
-    runs: Sequence[Any], episodes: int = 1000, seed: int = 0, out: str | Path = "tournament", env: str = ""
+    runs: Sequence[Any],
+    episodes: int = 1000,
+    seed: int = 0,
+    out: str | Path = "tournament",
+    env: str = "",
+    trust: bool = False,
 ) -> Tournament:
     """Plays every run's teams against every other's and writes tables and a heat map to the folder `out`.
 
     A run is a folder or its name, with @best or @12000 (episodes) for another moment and #2 for one seed alone; exported
     teams and functions of Python files may take part beside at least one run. `env` is the new place of the environment.
+    Runs that name code and were not made by you on this machine need `trust`.
     """
     if len(runs) < 2:
         raise UsageError(f"a tournament needs at least two runs, not {len(runs)}.")
@@ -91,20 +97,20 @@ def tournament(
         raise UsageError(f"--episodes must be at least 2, not {episodes}.")
     make_folder(out, "--out")
     texts = [str(getattr(run, "path", run)) for run in runs]
-    world = open_world(texts, env)
+    world = open_world(texts, env, trust)
     rows, columns = two_teams(world)
-    players = [player_of(text, world) for text in texts]
+    players = [player_of(text, world, trust) for text in texts]
     cells = cross_play(world, (rows, columns), players, players, episodes, seed)
     ratings = rated((rows, columns), cells)
     result = Tournament((rows, columns), cells, ratings, [])
     return result._replace(files=write(result, Path(out)))
 
 
-def open_world(texts: Sequence[str], env: str = "") -> Environment:
+def open_world(texts: Sequence[str], env: str = "", trust: bool = False) -> Environment:
     """Returns the environment of the first run among the players, whole."""
     for text in texts:
         if source_of(text).kind == "run":
-            config = settings_of(open_run(source_of(text).place))
+            config = settings_of(open_run(source_of(text).place), trust)
             config = configs.override(config, env=env) if env else config
             world = config.world.build()
             if world.compiled is None:
@@ -121,15 +127,15 @@ def two_teams(world: Environment) -> tuple[str, str]:
     return teams[0], teams[1]
 
 
-def player_of(text: str, world: Environment) -> Player:
+def player_of(text: str, world: Environment, trust: bool = False) -> Player:
     """Returns a player with the policies of all its seeds, for each team that it has."""
     source, count, left_out = source_of(text), 1, set()
     if source.kind == "run":
-        config = settings_of(open_run(source.place))
+        config = settings_of(open_run(source.place), trust)
         count, left_out = config.training.num_seeds, set(frozen_teams(config))
     chosen = range(count) if "#" not in text else [source.seed_index]
     teams = {
-        team: [load_team(Source(source.place, source.at, k), world, team) for k in chosen]
+        team: [load_team(Source(source.place, source.at, k), world, team, trust) for k in chosen]
         for team in sorted(set(world.spec.teams) - left_out)
     }
     return Player(text, teams)

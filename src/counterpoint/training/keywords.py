@@ -134,12 +134,27 @@ class TrainSettings(TypedDict, total=False):
     ends."""
     model: str
     """Network of your own for actors and critics, as my_model.py:model."""
-    logit_cost: float
-    """Weight of the mean squared policy output in the actor's loss."""
     temperature: float
     """Gumbel-softmax temperature."""
-    straight_through: bool
-    """Use one-hot actions forward and soft gradients backward in losses and targets."""
+    estimator: Literal["soft", "straight-through", "st-temperature", "annealed", "gumbel-rao", "gapped"]
+    """Gradient estimator of discrete actions in losses: soft (Gumbel-softmax), straight-through, st-temperature
+    (straight-through with --estimator-temperature), annealed (straight-through, from --temperature to --estimator-
+    temperature), gumbel-rao or gapped. Targets use soft or one-hot actions accordingly."""
+    estimator_temperature: float
+    """Softmax temperature of the estimators st-temperature, gumbel-rao and gapped, and the last one of annealed."""
+    estimator_steps: int
+    """Updates over which the temperature of the estimator annealed falls geometrically."""
+    estimator_samples: int
+    """Samples that the estimator gumbel-rao averages over."""
+    estimator_gap: float
+    """Lead of the drawn action over the others in the estimator gapped."""
+    infer_policies: bool
+    """Approximate the other agents' policies from what they do instead of knowing them; critics read log-
+    probabilities."""
+    infer_entropy: float
+    """Weight of the entropy of the inferred policies."""
+    logit_cost: float
+    """Weight of the mean squared policy output in the actor's loss."""
     world_action: Literal["soft", "one-hot"]
     """Give the environment relaxed action vectors, as the authors' code does, or sampled one-hot vectors."""
     noise: Literal["gaussian", "ou"]
@@ -197,8 +212,8 @@ class TrainSettings(TypedDict, total=False):
     save_rate: int
     """Episodes between checkpoints."""
     trust: bool
-    """With the three options above: execute the code that the run names even though you did not make it on this
-    machine."""
+    """With the three options above and with --freeze: execute the code that the run names even though you did not make
+    it on this machine."""
     plots_dir: str
     """Folder for a copy of the learning curve (empty: none)."""
     report_every: int
@@ -227,6 +242,21 @@ class TrainSettings(TypedDict, total=False):
     """Minimum number of live learners; with fewer for longer than the patience, the run saves and stops."""
     timeline: int
     """Number of updates whose tasks are recorded in the run's `learners.csv` (0: none)."""
+    freeze: Sequence[str]
+    """Teams that do not learn, such as adversary=runs/tag-1, adversary=tag-1@best, adversary=tag-1@12000 (episodes),
+    adversary=export/team.npz or adversary=my_policy.py:function. The other teams learn against them."""
+    league: int
+    """Earlier versions of the run's own policies to keep as opponents (0: no league)."""
+    league_every: int
+    """Updates between the versions that the league keeps (0: spread evenly over the run)."""
+    league_share: float
+    """Share of the episodes in which a member of the league plays one of the teams."""
+    league_draw: Literal["uniform", "prioritised"]
+    """Draw members of the league uniformly, or more often those against whom the other team earns little."""
+    ensemble: int
+    """Sub-policies per agent, one of which plays a whole episode (1: no ensemble)."""
+    ensemble_teams: Sequence[str]
+    """Teams that have an ensemble."""
 
 
 class ResumeSettings(TypedDict, total=False):
@@ -375,12 +405,30 @@ class GridSettings(TypedDict, total=False):
     ends."""
     model: str | Sequence[str]
     """Network of your own for actors and critics, as my_model.py:model."""
-    logit_cost: float | Sequence[float]
-    """Weight of the mean squared policy output in the actor's loss."""
     temperature: float | Sequence[float]
     """Gumbel-softmax temperature."""
-    straight_through: bool | Sequence[bool]
-    """Use one-hot actions forward and soft gradients backward in losses and targets."""
+    estimator: (
+        Literal["soft", "straight-through", "st-temperature", "annealed", "gumbel-rao", "gapped"]
+        | Sequence[Literal["soft", "straight-through", "st-temperature", "annealed", "gumbel-rao", "gapped"]]
+    )
+    """Gradient estimator of discrete actions in losses: soft (Gumbel-softmax), straight-through, st-temperature
+    (straight-through with --estimator-temperature), annealed (straight-through, from --temperature to --estimator-
+    temperature), gumbel-rao or gapped. Targets use soft or one-hot actions accordingly."""
+    estimator_temperature: float | Sequence[float]
+    """Softmax temperature of the estimators st-temperature, gumbel-rao and gapped, and the last one of annealed."""
+    estimator_steps: int | Sequence[int]
+    """Updates over which the temperature of the estimator annealed falls geometrically."""
+    estimator_samples: int | Sequence[int]
+    """Samples that the estimator gumbel-rao averages over."""
+    estimator_gap: float | Sequence[float]
+    """Lead of the drawn action over the others in the estimator gapped."""
+    infer_policies: bool | Sequence[bool]
+    """Approximate the other agents' policies from what they do instead of knowing them; critics read log-
+    probabilities."""
+    infer_entropy: float | Sequence[float]
+    """Weight of the entropy of the inferred policies."""
+    logit_cost: float | Sequence[float]
+    """Weight of the mean squared policy output in the actor's loss."""
     world_action: Literal["soft", "one-hot"] | Sequence[Literal["soft", "one-hot"]]
     """Give the environment relaxed action vectors, as the authors' code does, or sampled one-hot vectors."""
     noise: Literal["gaussian", "ou"] | Sequence[Literal["gaussian", "ou"]]
@@ -438,8 +486,8 @@ class GridSettings(TypedDict, total=False):
     save_rate: int | Sequence[int]
     """Episodes between checkpoints."""
     trust: bool | Sequence[bool]
-    """With the three options above: execute the code that the run names even though you did not make it on this
-    machine."""
+    """With the three options above and with --freeze: execute the code that the run names even though you did not make
+    it on this machine."""
     plots_dir: str
     """Folder for a copy of the learning curve (empty: none)."""
     report_every: int | Sequence[int]
@@ -468,3 +516,18 @@ class GridSettings(TypedDict, total=False):
     """Minimum number of live learners; with fewer for longer than the patience, the run saves and stops."""
     timeline: int | Sequence[int]
     """Number of updates whose tasks are recorded in the run's `learners.csv` (0: none)."""
+    freeze: Sequence[str] | Sequence[Sequence[str]]
+    """Teams that do not learn, such as adversary=runs/tag-1, adversary=tag-1@best, adversary=tag-1@12000 (episodes),
+    adversary=export/team.npz or adversary=my_policy.py:function. The other teams learn against them."""
+    league: int | Sequence[int]
+    """Earlier versions of the run's own policies to keep as opponents (0: no league)."""
+    league_every: int | Sequence[int]
+    """Updates between the versions that the league keeps (0: spread evenly over the run)."""
+    league_share: float | Sequence[float]
+    """Share of the episodes in which a member of the league plays one of the teams."""
+    league_draw: Literal["uniform", "prioritised"] | Sequence[Literal["uniform", "prioritised"]]
+    """Draw members of the league uniformly, or more often those against whom the other team earns little."""
+    ensemble: int | Sequence[int]
+    """Sub-policies per agent, one of which plays a whole episode (1: no ensemble)."""
+    ensemble_teams: Sequence[str] | Sequence[Sequence[str]]
+    """Teams that have an ensemble."""

@@ -33,6 +33,7 @@ from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment, Key
 from counterpoint.envs.against import Against, TeamPolicy, part_of
 from counterpoint.runs import Run, history, open_run
+from counterpoint.runs.folder import write_config
 
 
 class Source(NamedTuple):
@@ -85,8 +86,11 @@ def learning_spec(config: Config, spec: Spec) -> Spec:
     return part_of(spec, learning)
 
 
-def open_env(config: Config, home: Path | None = None) -> Environment:
-    """Opens the environment of a run with the frozen teams inside it; `home` is the run's folder, if it exists already."""
+def open_env(config: Config, home: Path | None = None, trust: bool = False) -> Environment:
+    """Opens the environment of a run with the frozen teams inside it; `home` is the run's folder, if it exists already.
+
+    A frozen run that names code and was not made by this user on this machine needs `trust`.
+    """
     env = config.world.build()
     frozen = frozen_teams(config)
     if not frozen:
@@ -98,8 +102,9 @@ def open_env(config: Config, home: Path | None = None) -> Environment:
     for team, source in frozen.items():
         copy = home / "opponents" / team if home else None
         kept = copy is not None and copy.exists()
-        teams.append(load_team(Source(str(copy)) if kept else source_of(source), env, team))
-    return Against(env.compiled, teams)
+        teams.append(load_team(Source(str(copy)) if kept else source_of(source), env, team, trust))
+    against: Any = Against(env.compiled, teams)
+    return against
 
 
 def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> Algorithm:
@@ -128,11 +133,11 @@ def check_ensemble(config: Config, env: Environment) -> None:
         return
     what = f"--ensemble {o.ensemble}"
     if not isinstance(kind := config.entry.memory(learning), Replay):
-        raise UsageError(f"{what} needs a replay memory, and {config.entry.name} has none: choose maddpg or ddpg.")
+        raise UsageError(f"{what} needs a replay memory, and {config.entry.name} has none: choose maddpg, ddpg or matd3.")
     if env.compiled is None:
         raise UsageError(f"{what} needs a compiled environment, and Python steps {env.name}: leave it out.")
-    sharing = getattr(learning, "share", "none") != "none"
-    if kind.per_agent or kind.priority or kind.newest or sharing or o.league or config.distribution.learners:
+    shares = getattr(learning, "share", "none") != "none"  # its arrays are those of sets, not of agents
+    if kind.per_agent or kind.priority or kind.newest or shares or o.league or config.distribution.learners:
         raise UsageError(
             f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --share, --league and --learners:"
             " leave them out."
@@ -165,8 +170,8 @@ def actors_of(config: Config, spec: Spec) -> Callable[[Any], Actors | None]:
 # --- One team.
 
 
-def load_team(source: Source, env: Environment, team: str) -> TeamPolicy:
-    """Returns a team's policy for an environment, as pure functions."""
+def load_team(source: Source, env: Environment, team: str, trust: bool = False) -> TeamPolicy:
+    """Returns a team's policy for an environment, as pure functions; `trust` is that of `settings_of`."""
     agents = tuple(agent for agent, own in zip(env.spec.agents, env.spec.teams, strict=True) if own == team)
     if not agents:
         raise UsageError(f"there is no team {team} in {env.name}: its teams are {', '.join(sorted(set(env.spec.teams)))}.")
@@ -175,7 +180,7 @@ def load_team(source: Source, env: Environment, team: str) -> TeamPolicy:
     if source.kind == "export":
         return exported(Path(source.place), env.spec, agents)
     run = open_run(source.place)
-    algo, spec, parameters = load_parameters(run, source)
+    algo, spec, parameters = load_parameters(run, source, trust)
     greedy = algo.greedy
 
     def act(parameters: Any, carry: Any, obs: Array, key: Key, legal: Any) -> tuple[Array, Any]:
@@ -184,20 +189,20 @@ def load_team(source: Source, env: Environment, team: str) -> TeamPolicy:
         action, carry = greedy(parameters, *lead)
         return action[0], jax.tree.map(lambda leaf: leaf[0], carry)
 
-    config = configs.to_dict(settings_of(run))
+    config = configs.to_dict(settings_of(run, trust))
     kind = json.dumps([config["algorithm"], config["learning"], config["opponents"], repr(spec)], default=str)
     return in_layout(TeamPolicy(agents, algo.begin, act, parameters, kind), spec, env.spec, str(run.path))
 
 
-def settings_of(run: Run) -> Config:
-    """Returns the settings of a run; refuses one that names code and that this user did not make on this machine."""
-    run.require_trust()
+def settings_of(run: Run, trust: bool = False) -> Config:
+    """Returns the settings of a run that plays; refuses one that names code unless the user trusts it or made it here."""
+    run.require_trust(trusted=trust)  # before the settings, which load an algorithm of one's own
     return configs.from_dict(run.config)
 
 
-def load_parameters(run: Run, source: Source) -> tuple[Algorithm, Spec, Any]:
+def load_parameters(run: Run, source: Source, trust: bool = False) -> tuple[Algorithm, Spec, Any]:
     """Returns the algorithm, the spec and the policy of a run at a moment of its training."""
-    config = settings_of(run)
+    config = settings_of(run, trust)
     if not 0 <= source.seed_index < config.training.num_seeds:
         raise UsageError(f"{run.path} has {config.training.num_seeds} seeds, and #{source.seed_index} is none of them.")
     whole = config.world.build()
@@ -264,7 +269,7 @@ def exported(path: Path, spec: Spec, agents: Sequence[str]) -> TeamPolicy:
         norm = None if scale is None else Norm(*(None if x is None else x[:, 0] for x in (scale, source.mean, source.variance)))  # pyright: ignore[reportArgumentType]
         return Layer(jnp.asarray(source.weight), jnp.asarray(source.bias[:, 0]), norm)
 
-    layers = tuple(map(layer, team.layers))
+    layers = tuple(map(layer, numpy_policy.without_deviations(team)))  # it plays greedily
 
     def act(parameters: Any, carry: Any, obs: Array, key: Key, legal: Any) -> tuple[Array, Any]:
         del key
@@ -379,10 +384,9 @@ def keep(run: Run, config: Config) -> None:
         tensors, about = history.load_at(other, source.at, source.seed_index)
         one = {name: tensor[source.seed_index : source.seed_index + 1] for name, tensor in tensors.items()}
         Run(folder).save_policy(one, {**about, "copied_from": text})
-        settings = settings_of(other)
-        one_seed = configs.override(settings, num_seeds=1, seed=settings.training.seed + source.seed_index)
-        shutil.copyfile(other.path / "config.json", folder / "config.json")
-        Run(folder).rewrite_config(configs.to_dict(one_seed))  # signed by whoever trusts it, like the run itself
+        facts = other.config
+        facts["training"] |= {"num_seeds": 1, "seed": facts["training"]["seed"] + source.seed_index}
+        write_config(folder, facts)
 
 
 def absolute(words: Sequence[str]) -> tuple[str, ...]:

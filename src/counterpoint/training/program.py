@@ -62,13 +62,13 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     return min(wanted, present)
 
 
-def prepare(config: Config, given: Collection[str] | None = None, home: Path | None = None) -> Prepared:
+def prepare(config: Config, given: Collection[str] | None = None, home: Path | None = None, trust: bool = False) -> Prepared:
     """Opens the environment, checks the settings against it, decides what they leave open and builds the program.
 
     `given` names the settings that the user chose: others may be fitted to the environment. None stands for all. `home` is the
-    folder of a run that exists already.
+    folder of a run that exists already; `trust` permits the code that frozen runs name.
     """
-    env = open_env(config, home)
+    env = open_env(config, home, trust)
     config = configs.fitted(config, env, given)
     config.check(env)
     check_league(config, env)
@@ -156,17 +156,17 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
     capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
     size = 4 * capacity * split * t.num_seeds * row_size(one)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     batch = 4 * t.batch_size * t.num_seeds * row_size(one)
-    if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * memory:
+    if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * present:
         raise UsageError(
             f"minibatches of {t.batch_size} transitions need {batch / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --batch-size."
+            f" {present / 2**30:.1f}: choose a smaller --batch-size."
         )
-    if size > 0.8 * memory:
+    if size > 0.8 * present:
         raise UsageError(
             f"the replay of {capacity * split * t.num_seeds} transitions needs {size / 2**30:.1f} GiB, and this machine has"
-            f" {memory / 2**30:.1f}: choose a smaller --buffer-size."
+            f" {present / 2**30:.1f}: choose a smaller --buffer-size."
         )
     batches = env.spec.num_agents if kind.per_agent else 1
     sizes = (one, capacity, t.batch_size // split, per_add, batches)

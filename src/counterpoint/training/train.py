@@ -98,7 +98,7 @@ def train(
     if config is None or settings.get("preset"):
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
-    prepared = prepare(sources.absolute(config), given)
+    prepared = prepare(sources.absolute(config), given, trust=config.evaluation.trust)
     config = prepared.config
     require_sinks(config)
     require_ray(config)
@@ -142,7 +142,7 @@ def resume(
         require_sinks(config)
         require_ray(config)
         make_folder(config.evaluation.plots_dir, "--plots-dir")
-        prepared = prepare(config, home=run.path)
+        prepared = prepare(config, home=run.path, trust=trust)
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
         recorded.record(run, prepared.program.env)
         _train(run, prepared._replace(config=config), progress)

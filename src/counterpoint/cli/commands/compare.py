@@ -56,8 +56,8 @@ def compare(
 
 def _show_shares(runs: tuple[str, ...], result: "Comparison") -> None:
     """Prints the scores as shares, if every run is in the same world and its references are known."""
-    from counterpoint.cli.tables import print_table
     from counterpoint.runs import list_runs, open_run
+    from counterpoint.runs.tables import print_table
     from counterpoint.studies.units import share_in_world
 
     worlds = []

@@ -14,6 +14,7 @@ def tournament(
     seed: int = 0,
     out: str = "tournament",
     env: str = "",
+    trust: bool = False,
 ) -> None:
     """Play the teams of several runs against each other: cross-play matrix, metrics and Elo ratings.
 
@@ -26,11 +27,12 @@ def tournament(
         seed: Seed of the episodes; every pair starts from the same positions.
         out: Folder for the files.
         env: New place of the runs' own environment, if it has moved (empty: where it was in training).
+        trust: Execute the code that the runs name even though you did not make them on this machine.
     """
-    from counterpoint.cli.tables import print_table
+    from counterpoint.runs.tables import print_table
     from counterpoint.studies import tournament as study
 
-    result = study.tournament(runs, episodes, seed, out, env)
+    result = study.tournament(runs, episodes, seed, out, env, trust)
     for team in result.teams:
         print(f"return of one agent of {team} [95 % interval]\n")
         print_table(*study.matrix(result, team))

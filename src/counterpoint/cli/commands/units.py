@@ -25,7 +25,7 @@ def units(
         record: Measure random play and the scripted teams anew and write them to this CSV file.
         episodes: Episodes of each measurement that is recorded.
     """
-    from counterpoint.cli.tables import print_table
+    from counterpoint.runs.tables import print_table
     from counterpoint.studies import units as study
 
     if record:

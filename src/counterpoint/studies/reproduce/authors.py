@@ -56,10 +56,10 @@ def returns_at(run: Run, team: str, episodes: int) -> list[float]:
     """Returns each seed's mean return of a team's agents, with exploration, at the report nearest to a number of episodes."""
     seeds: dict[int, tuple[float, float]] = {}
     for row in run.rows():
-        apart = abs(float(row["episode"]) - episodes)
-        seed = int(row["seed"])
+        apart = abs(float(row["episode"] or 0) - episodes)
+        seed = int(row["seed"] or 0)
         if seed not in seeds or apart < seeds[seed][0]:
-            seeds[seed] = (apart, float(row[f"team/{team}"]))
+            seeds[seed] = (apart, float(row[f"team/{team}"] or "nan"))
     return [value for _, value in seeds.values()]
 
 

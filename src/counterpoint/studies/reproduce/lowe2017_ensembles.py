@@ -67,7 +67,8 @@ def scores(world: World, adversary: Any, good: Any, quick: bool) -> list[float]:
     env: Any = configs.from_dict(adversary.config).world.build().compiled
     episodes = QUICK_EPISODES if quick else EPISODES
     seeds = int(adversary.config["training"]["num_seeds"])
-    found, play = [], None
+    found: list[Any] = []
+    play: Any = None
     for k in range(seeds):
         teams = [
             load_team(Source(str(run.path), "last", k), env, team) for run, team in ((adversary, "adversary"), (good, "good"))
@@ -75,12 +76,12 @@ def scores(world: World, adversary: Any, good: Any, quick: bool) -> list[float]:
         if play is None:
             algo = joint(env.spec, teams)
 
-            @jax.jit
-            def play(parameters: Any, key: Any, algo: Any = algo) -> Any:
+            def counted(parameters: Any, key: Any, algo: Any = algo) -> Any:
                 states = evaluate(env, algo, parameters, key, episodes, record=True).states
                 after = jax.tree.map(lambda leaf: leaf[1:], states)
                 return jax.vmap(jax.vmap(env.metrics))(after)[world.metric].value.sum(axis=0)
 
+            play = jax.jit(counted)
         found.append(float(np.mean(play(tuple(team.parameters for team in teams), prng.key(1000 + k)))))
     return found
 

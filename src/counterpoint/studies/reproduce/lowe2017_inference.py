@@ -38,7 +38,7 @@ def run(folder: Path, quick: bool) -> None:
 
 def divergences(run: Run, agent: str) -> list[float]:
     """Returns the divergence of the approximation that an agent keeps, at the last report of each seed."""
-    last = {row["seed"]: float(row[f"inference_kl/{agent}"]) for row in run.rows()}
+    last = {row["seed"]: float(row[f"inference_kl/{agent}"] or "nan") for row in run.rows()}
     return [value for value in last.values() if np.isfinite(value)] or [np.nan]
 
 
