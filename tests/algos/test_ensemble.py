@@ -60,10 +60,11 @@ def test_the_drawn_sub_policy_acts(parts: Any) -> None:
         plain = jax.tree.map(lambda leaf, index=index: leaf[np.arange(4), index], policy)
         expected, _ = algo.greedy(plain, (), obs[e][None])
         np.testing.assert_array_equal(action[e], expected[0])
-    chosen = only_member(policy, 1)
+    chosen = only_member(policy, 2, [3, 3, 3, 2])
     for leaf, old in zip(jax.tree.leaves(chosen), jax.tree.leaves(policy), strict=True):
         for k in range(3):
-            np.testing.assert_array_equal(leaf[:, k], old[:, 1])
+            np.testing.assert_array_equal(leaf[:3, k], old[:3, 2])
+            np.testing.assert_array_equal(leaf[3, k], old[3, 1], err_msg="the smaller team plays its last")
 
 
 @pytest.mark.slow
@@ -147,7 +148,9 @@ def test_a_run_with_an_ensemble_plays_exports_and_resumes(tmp_path: Path) -> Non
     first, second = (counterpoint.load(run, member=k) for k in (0, 1))
     weights = [np.asarray(policy.parameters.actor[0].weight) for policy in (first, second)]
     assert not np.allclose(weights[0][:3], weights[1][:3])
-    np.testing.assert_array_equal(counterpoint.load(run).parameters.actor[0].weight[:, 1], weights[1][:, 0])
+    drawn = np.asarray(counterpoint.load(run).parameters.actor[0].weight)
+    np.testing.assert_array_equal(weights[1][:3, 0], drawn[:3, 1])
+    np.testing.assert_array_equal(weights[1][3, 0], drawn[3, 0], err_msg="the good team has one policy")
     folders = [counterpoint.export(run, "numpy", tmp_path / f"out{k}", member=k) for k in (0, 1)]
     with np.load(folders[0] / "team.npz") as a, np.load(folders[1] / "team.npz") as b:
         assert not np.allclose(a["0.weight"][:3], b["0.weight"][:3])

@@ -48,7 +48,7 @@ def test_commands_take_the_bare_name(call: Any, tmp_path: Path) -> None:
     result = call("export demo --format safetensors --at 16 --out out")
     assert result.code == 0, result.err
     assert json.loads((tmp_path / "out" / "export.json").read_text())["about"]["episodes"] == 16
-    assert "--history and --at are for runs" in call("play simple --history").err
+    assert "--history, --at and --member are for runs" in call("play simple --history").err
 
 
 def test_restore_applies_what_may_change_and_refuses_the_rest(

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from counterpoint.core.errors import UsageError
 from counterpoint.envs.mpe.tag import Tag
 from counterpoint.studies import reproduce
 from counterpoint.studies.reproduce import _lowe2017, authors, lowe2017_gradients
-from counterpoint.studies.reproduce._lowe2017 import Row, write_up
+from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, write_up
 from counterpoint.studies.reproduce.lowe2017_predator_prey import FastTag
 
 NAMES = ["communication", "navigation", "predator-prey", "deception", "covert", "ensembles", "inference", "gradients"]
@@ -41,9 +42,34 @@ def test_the_verdict_says_on_which_side_ours_is(tmp_path, capsys):
         Row("c", "m", "%", 10.0).measured([20.0, 21.0]),
         Row("d", "m", "%", 10.0),
     ]
-    write_up(tmp_path, "title", "about", rows, False, 0.0)
+    write_up(tmp_path, "title", "about", rows, Effort(False), 0.0)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "what" not in line]
     assert [line.split("|")[-2].strip() for line in lines if ":--" not in line] == ["yes", "ours lower", "ours higher", "–"]
+
+
+def test_the_order_of_cells_is_judged_by_their_intervals():
+    seeds = {"a": [8.0, 9.0], "b": [7.0, 8.5], "c": [1.0, 2.0]}
+    rows = [Row(name, "m", "%", 1.0).measured(values) for name, values in seeds.items()]
+    rows.append(Row("d", "m", "%", 1.0))
+    claims = claims_of(rows, ("m", "a", "c"), ("m", "a", "b"), ("m", "c", "a"), ("m", "a", "d"))
+    expected = ["holds, intervals are apart", "holds, intervals overlap", "does not hold", "not measured"]
+    assert [claim.verdict for claim in claims] == expected
+    assert claims[0].text == "m: more in a than in c"
+
+
+@pytest.mark.parametrize(
+    ("result", "options", "sentence"),
+    [
+        ("wang2021", {"episodes": 5}, "wang2021 has no number of episodes to choose: leave out --episodes"),
+        ("lowe2017-gradients", {"seeds": 3}, "no number of seeds to choose"),
+        ("lowe2017-covert", {"seeds": 1}, "--seeds must be at least 2, not 1"),
+        ("lowe2017-covert", {"episodes": -1}, "--episodes must be at least 1, not -1"),
+    ],
+)
+def test_efforts_that_do_not_exist_are_refused(result, options, sentence, tmp_path):
+    with pytest.raises(UsageError, match=sentence):
+        reproduce.reproduce(result, True, str(tmp_path), **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_the_speed_of_the_prey_differs():
@@ -64,7 +90,7 @@ def test_the_authors_numbers_are_whole():
 
 
 def smaller(monkeypatch):
-    tiny = {"num_episodes": 16, "warmup": 100, "num_units": 8, "report_every": 8, "save_rate": 16}
+    tiny = {"warmup": 100, "num_units": 8, "report_every": 8, "save_rate": 16}
     monkeypatch.setattr(_lowe2017, "QUICK", _lowe2017.QUICK | tiny)
     monkeypatch.setattr(_lowe2017, "QUICK_EPISODES", 4)
 
@@ -74,7 +100,7 @@ def smaller(monkeypatch):
 def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatch, capsys):
     smaller(monkeypatch)
     for _ in range(2):
-        reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path))
+        reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path), episodes=16)
     out = capsys.readouterr().out
     folder = tmp_path / f"lowe2017-{name}-quick"
     runs = sorted(path.name for path in (folder / "runs").iterdir())
@@ -84,12 +110,21 @@ def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatc
     assert len(ours) >= 4
     assert all(np.isfinite(float(row["ours"])) and row["seeds"] == "2" for row in ours)
     assert Path(folder / "figure.png").exists()
+    text = (folder / "table.md").read_text()
+    assert f"{len(runs)} runs of 2 seeds, each trained for 16 episodes." in text
+    assert f"`counterpoint reproduce lowe2017-{name} --quick --episodes 16` in " in text
+    assert "(2 calls)" in text
+    if name == "communication":
+        reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path), episodes=24)
+        assert "each trained for 24 episodes" in (folder / "table.md").read_text(), "longer training continues the runs"
+        with pytest.raises(UsageError, match="has 2 seeds, not 3: choose --seeds 2 or another --out"):
+            reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path), episodes=24, seeds=3)
 
 
 @pytest.mark.slow
 def test_the_authors_runs_are_compared(tmp_path, monkeypatch):
     smaller(monkeypatch)
-    reproduce.reproduce("authors", True, str(tmp_path))
+    reproduce.reproduce("authors", True, str(tmp_path), episodes=16)
     rows = list(csv.DictReader((tmp_path / "authors-quick" / "table.csv").read_text().splitlines()))
     assert len(rows) == 2 * len(authors.read())
     assert all(np.isfinite(float(row["ours"])) for row in rows)

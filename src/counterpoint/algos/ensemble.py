@@ -65,25 +65,23 @@ def with_ensemble(algo: Algorithm, spec: Spec, sizes: tuple[int, ...], name: str
         """Returns each agent's part of leaves [N, K, …], given the index of each team."""
         return jax.tree.map(lambda leaf: leaf[each, member[team_of]], tree)
 
+    def played(found: Array, member: Int[Array, "E T"]) -> Array:
+        """Returns [E, N, …] of the sub-policies that play from [K, E, N, …] of all."""
+        index = member[:, team_of].reshape(1, *found.shape[1:3], *(1,) * (found.ndim - 3))
+        return jnp.take_along_axis(found, index, axis=0)[0]
+
+    # All sub-policies compute their actions for all environments: products of whole matrices, where gathering the weights of
+    # those that play would copy them in every step. The acting state is noise, and does not depend on who plays.
     def act(
         policy: Any, carry: EnsembleCarry, obs: Array, key: Key, step: Array, legal: Any = None
     ) -> tuple[Array, EnsembleCarry, Any]:
-        def one(carry: EnsembleCarry, obs: Array, key: Key, legal: Any) -> Any:
-            lead = jax.tree.map(lambda leaf: leaf[None], (carry.inner, obs, legal))
-            action, inner, extras = algo.act(of_members(policy, carry.member), lead[0], lead[1], key, step, lead[2])
-            return jax.tree.map(lambda leaf: leaf[0], (action, inner, extras))
-
-        keys = jax.random.split(key, obs.shape[0])
-        action, inner, extras = jax.vmap(one)(carry, obs, keys, legal)
-        return action, EnsembleCarry(inner, carry.member), (extras, carry.member)
+        action, inner, extras = jax.vmap(lambda own: algo.act(own, carry.inner, obs, key, step, legal), in_axes=1)(policy)
+        first = jax.tree.map(lambda leaf: leaf[0], (inner, extras))
+        return played(action, carry.member), EnsembleCarry(first[0], carry.member), (first[1], carry.member)
 
     def greedy(policy: Any, carry: EnsembleCarry, obs: Array, legal: Any = None) -> tuple[Array, EnsembleCarry]:
-        def one(carry: EnsembleCarry, obs: Array, legal: Any) -> Any:
-            lead = jax.tree.map(lambda leaf: leaf[None], (carry.inner, obs, legal))
-            return jax.tree.map(lambda leaf: leaf[0], algo.greedy(of_members(policy, carry.member), *lead))
-
-        action, inner = jax.vmap(one)(carry, obs, legal)
-        return action, EnsembleCarry(inner, carry.member)
+        action, inner = jax.vmap(lambda own: algo.greedy(own, carry.inner, obs, legal), in_axes=1)(policy)
+        return played(action, carry.member), EnsembleCarry(jax.tree.map(lambda leaf: leaf[0], inner), carry.member)
 
     def update(agents: Agents, batch: Transition, key: Key) -> tuple[Agents, Metrics]:
         extras, member = batch.extras
@@ -111,6 +109,11 @@ def _agents_first(leaf: Array) -> Array:
     return jnp.swapaxes(leaf, 0, 1)
 
 
-def only_member(policy: Any, member: int) -> Any:
-    """Returns an ensemble's policy in which every sub-policy is the one chosen: leaves [N, K, …]."""
-    return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, member : member + 1], leaf.shape[1], axis=1), policy)
+def only_member(policy: Any, member: int, sizes: Sequence[int]) -> Any:
+    """Returns an ensemble's policy in which every sub-policy is the one chosen: leaves [N, K, …].
+
+    `sizes` has the number of sub-policies of each agent; one that has fewer plays its last.
+    """
+    index = np.minimum(member, np.asarray(sizes) - 1)
+    each = np.arange(len(index))
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf[each, index][:, None], leaf.shape[1], axis=1), policy)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from counterpoint.algos.base import Actors, Algorithm
-from counterpoint.algos.ensemble import only_member
+from counterpoint.algos.ensemble import only_member, sizes_of
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
@@ -174,16 +174,23 @@ def _of_member(policy: Policy, run: Run, member: int | None) -> Policy:
     """Returns the policy of one member of an ensemble, or the whole one if none is chosen."""
     if member is None:
         return policy
-    size = int(run.config.get("opponents", {}).get("ensemble", 1))
+    settings, spec = run.config.get("opponents", {}), policy.env.spec
+    size = int(settings.get("ensemble", 1))
     if not 0 <= member < size:
         raise UsageError(f"{run.path} has {size} sub-policies, counted from 0, and {member} is none of them.")
-    return policy.with_parameters(only_member(policy.parameters, member), policy.about) if size > 1 else policy
+    if size == 1:
+        return policy
+    of_team = dict(zip(dict.fromkeys(spec.teams), sizes_of(spec, size, settings["ensemble_teams"]), strict=True))
+    chosen = only_member(policy.parameters, member, [of_team[team] for team in spec.teams])
+    return policy.with_parameters(chosen, policy.about)
 
 
-def load_history(run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False) -> list[Policy]:
+def load_history(
+    run: str | Path | Run, seed_index: int = 0, env: str = "", trust: bool = False, member: int | None = None
+) -> list[Policy]:
     """Returns every policy that a run kept along the way, the last one included, in the order of training."""
     run = run if isinstance(run, Run) else open_run(run)
-    return _load(run, seed_index, None, env, trust)
+    return [_of_member(policy, run, member) for policy in _load(run, seed_index, None, env, trust)]
 
 
 def load_closed(

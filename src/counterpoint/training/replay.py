@@ -139,7 +139,7 @@ def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[in
     before = STORED.index("extras") + 1
     leaves = jax.tree.leaves([getattr(one, name) for name in STORED[:before]])
     stop = sum(math.prod(leaf.shape) for leaf in leaves)
-    count, tries = len(sizes), math.ceil(1.5 * batch_size * math.prod(sizes)) + 64
+    count, tries = len(sizes), math.ceil(1.2 * batch_size * math.prod(sizes)) + 64
 
     def sample(state: Ring, key: Key) -> Transition:
         key_member, key_index = jax.random.split(key)

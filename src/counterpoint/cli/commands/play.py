@@ -58,8 +58,8 @@ def play(
     if episodes < 1:
         raise UsageError(f"--episodes must be at least 1, not {episodes}.")
     if what in WORLDS and not (Path(what) / "config.json").exists():
-        if history or at != "last":
-            raise UsageError(f"--history and --at are for runs, and {what} is an environment: name a run.")
+        if history or at != "last" or member is not None:
+            raise UsageError(f"--history, --at and --member are for runs, and {what} is an environment: name a run.")
         team, explore, beside = random_team(EnvSettings(scenario=what, scenario_args=args).build()), True, f"{what}.gif"
     elif args:
         raise UsageError("--args are for an environment given by name, and a run has its own: leave them out.")
@@ -68,7 +68,7 @@ def play(
         if history:
             if at != "last" or policy == "random" or display:
                 raise UsageError("--history films every kept policy: leave out --at, --policy and --display.")
-            teams, target = load_history(run, seed_index, env, trust), out or str(run.path / "history.gif")
+            teams, target = load_history(run, seed_index, env, trust, member), out or str(run.path / "history.gif")
             if not film_history(teams, target, seed, explore):
                 raise _cannot_draw(teams[0])
             moments = ", ".join(str(team.about.get("episodes")) for team in teams)

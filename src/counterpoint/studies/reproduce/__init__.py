@@ -12,9 +12,9 @@ One published result is one module of this package that defines `RESULT`; `repro
 
 import difflib
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from counterpoint.core.errors import UsageError
@@ -30,8 +30,10 @@ class PublishedResult(NamedTuple):
     """Name on the command line."""
     title: str
     """One sentence that says what was measured and where it was published."""
-    run: Callable[[Path, bool], None]
-    """Writes tables and figures to a folder; if the flag `quick` is set, measures only a small part."""
+    run: Callable[..., None]
+    """Writes tables and figures to a folder, its first argument; measures only a small part if the second, `quick`, is set.
+
+    A result that trains may have the parameters `episodes` and `seeds` as well; 0 stands for its own default."""
 
 
 def published_results() -> dict[str, PublishedResult]:
@@ -41,7 +43,7 @@ def published_results() -> dict[str, PublishedResult]:
     return {module.RESULT.name: module.RESULT for module in modules}
 
 
-def reproduce(result: str, quick: bool, out: str) -> None:
+def reproduce(result: str, quick: bool, out: str, episodes: int = 0, seeds: int = 0) -> None:
     """Runs `counterpoint reproduce`: measures the named result, or lists all results if the name is empty."""
     results = published_results()
     if not result:
@@ -51,7 +53,14 @@ def reproduce(result: str, quick: bool, out: str) -> None:
         close = difflib.get_close_matches(result, results, 1)
         hint = f"; perhaps {close[0]}?" if close else f"; choose one of {', '.join(results)}."
         raise UsageError(f"unknown result {result!r}{hint}")
+    if episodes < 0:
+        raise UsageError(f"--episodes must be at least 1, not {episodes}.")
+    if seeds < 0 or seeds == 1:
+        raise UsageError(f"--seeds must be at least 2, not {seeds}: an interval over seeds needs two.")
+    options = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value}
+    for name in options.keys() - inspect.signature(results[result].run).parameters.keys():
+        raise UsageError(f"{result} has no number of {name} to choose: leave out --{name}.")
     folder = expanded(out) / (result + "-quick" * quick)
     make_folder(folder, "--out")
     with lock.hold(folder, print):  # two processes would measure, and write, the same things
-        results[result].run(folder, quick)
+        results[result].run(folder, quick, **options)

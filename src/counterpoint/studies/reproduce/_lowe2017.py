@@ -1,7 +1,8 @@
 """What the reproductions of Lowe et al. (2017) share: training that resumes, evaluation over seeds, and the table.
 
 Settings are the paper's: Adam 0.01, τ 0.01, γ 0.95, an update of 1024 samples every 100 steps, 25 000 episodes of the original
-game. Everything else is our default, which differs from the authors' code in the initial weights and in the order of updates.
+game unless another number is asked for. Everything else is our default, which differs from the authors' code in the initial
+weights and in the order of updates.
 Policies are evaluated without exploration noise. Intervals are bootstraps over seeds.
 """
 
@@ -12,19 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from counterpoint.core.errors import UsageError
 from counterpoint.runs import Run, open_run, stats
 from counterpoint.runs.files import write_whole
 from counterpoint.runs.tables import markdown_table, write_csv
 from counterpoint.viz.plots import hex_of, save_figure
 from counterpoint.viz.render import BLUE, STONE
 
-PAPER: dict[str, Any] = {"flavour": "openai", "num_episodes": 25_000, "plots_dir": "", "eval_episodes": 50}
+PAPER: dict[str, Any] = {"flavour": "openai", "plots_dir": "", "eval_episodes": 50}
 QUICK: dict[str, Any] = {
-    **{"num_episodes": 60, "batch_size": 64, "warmup": 200, "num_units": 16, "report_every": 20, "save_rate": 60},
+    **{"batch_size": 64, "warmup": 200, "num_units": 16, "report_every": 20, "save_rate": 60},
     **{"eval_episodes": 2, "devices": 1},
 }
-SEEDS, QUICK_SEEDS = 6, 2
 EPISODES, QUICK_EPISODES = 1000, 20
+"""Episodes of an evaluation."""
 PAIRS = (("maddpg", "maddpg"), ("maddpg", "ddpg"), ("ddpg", "maddpg"), ("ddpg", "ddpg"))
 """Algorithms of the good team and of the adversaries, in the order of the paper's tables."""
 
@@ -48,6 +50,44 @@ class Row(NamedTuple):
         return self._replace(ours=float(np.mean(values)), low=low, high=high, seeds=len(values))
 
 
+class Claim(NamedTuple):
+    """An order of two cells that the paper claims."""
+
+    text: str
+    more: Row
+    less: Row
+
+    @property
+    def verdict(self) -> str:
+        """Returns whether the order holds, and whether the intervals are apart."""
+        more, less = self.more, self.less
+        if more.ours is None or less.ours is None or more.low is None or less.high is None:
+            return "not measured"
+        if more.ours <= less.ours:
+            return "does not hold"
+        return "holds, intervals are apart" if more.low > less.high else "holds, intervals overlap"
+
+
+class Effort(NamedTuple):
+    """How much is trained; 0 stands for the default."""
+
+    quick: bool
+    episodes: int = 0
+    seeds: int = 0
+
+    def settings(self, episodes: int = 25_000, seeds: int = 6) -> dict[str, Any]:
+        """Returns the settings of a training, given the defaults."""
+        usual = (60, 2) if self.quick else (episodes, seeds)
+        chosen = {"num_episodes": self.episodes or usual[0], "num_seeds": self.seeds or usual[1]}
+        return (QUICK if self.quick else {}) | chosen
+
+    def command(self, name: str) -> str:
+        """Returns the command that measures a result with this effort."""
+        asked = (("--quick", self.quick), ("--episodes", self.episodes), ("--seeds", self.seeds))
+        words = [word if value is True else f"{word} {value}" for word, value in asked if value]
+        return " ".join(["counterpoint reproduce", name, *words])
+
+
 class Plan(NamedTuple):
     """A run of a reproduction."""
 
@@ -55,31 +95,38 @@ class Plan(NamedTuple):
     settings: Mapping[str, Any]
 
 
-def train_all(folder: Path, plans: Sequence[Plan], quick: bool, seeds: int = SEEDS) -> dict[str, Run]:
-    """Returns the finished runs of a reproduction: trains what is missing and resumes what was interrupted."""
+def train_all(folder: Path, plans: Sequence[Plan], effort: Effort, **defaults: int) -> dict[str, Run]:
+    """Returns the finished runs of a reproduction: trains what is missing and resumes what was interrupted.
+
+    `defaults` are those of `Effort.settings`.
+    """
     from counterpoint.training.train import is_finished, resume, train
 
     began, found = time.perf_counter(), {}
     for number, (name, settings) in enumerate(plans, 1):
         path = folder / "runs" / name
-        wanted: dict[str, Any] = PAPER | dict(settings) | (QUICK if quick else {})
-        wanted["num_seeds"] = QUICK_SEEDS if quick else seeds
+        wanted: dict[str, Any] = PAPER | dict(settings) | effort.settings(**defaults)
+        episodes, seeds = wanted["num_episodes"], wanted["num_seeds"]
+        where = f"[{number}/{len(plans)}]"
         spent = f"{(time.perf_counter() - began) / 60:.1f} min so far"
         if not (path / "config.json").exists():
-            print(f"[{number}/{len(plans)}] training {name}, {wanted['num_seeds']} seeds, {spent} …", flush=True)
+            print(f"{where} training {name}, {seeds} seeds of {episodes:,} episodes, {spent} …", flush=True)
             train(**wanted, save_dir=str(folder / "runs"), exp_name=name)
-        elif not is_finished(open_run(path), int(open_run(path).config["training"]["num_episodes"])):
-            print(f"[{number}/{len(plans)}] resuming {name}, {spent} …", flush=True)
-            resume(path)
-        found[name] = open_run(path)
+        run = open_run(path)
+        if (present := int(run.config["training"]["num_seeds"])) != seeds:
+            raise UsageError(f"{path} has {present} seeds, not {seeds}: choose --seeds {present} or another --out.")
+        if not is_finished(run, episodes):
+            print(f"{where} resuming {name}, {spent} …", flush=True)
+            resume(path, num_episodes=episodes)
+        found[name] = run
     return found
 
 
-def evaluate(run: Run, quick: bool, explore: bool = False) -> list[dict[str, float]]:
+def evaluate(run: Run, effort: Effort, explore: bool = False) -> list[dict[str, float]]:
     """Returns the mean metrics of each seed over whole episodes; `return/AGENT` are returns."""
     from counterpoint.policies.policy import load
 
-    episodes, results, team = (QUICK_EPISODES if quick else EPISODES), [], None
+    episodes, results, team = (QUICK_EPISODES if effort.quick else EPISODES), [], None
     for k in range(int(run.config["training"]["num_seeds"])):
         policy = load(run, k)
         if team is None:
@@ -92,24 +139,64 @@ def evaluate(run: Run, quick: bool, explore: bool = False) -> list[dict[str, flo
     return results
 
 
-HEADER = ["what", "metric", "unit", "published", "ours", "95 % over seeds", "seeds", "inside"]
+HEADER = ["what", "metric", "unit", "published", "ours", "95 % interval", "seeds", "inside"]
 
 
-def write_up(folder: Path, title: str, about: str, rows: Sequence[Row], quick: bool, began: float) -> None:
+def write_up(
+    folder: Path,
+    title: str,
+    about: str,
+    rows: Sequence[Row],
+    effort: Effort,
+    began: float,
+    runs: Mapping[str, Run] | None = None,
+    claims: Sequence[Claim] = (),
+) -> None:
     """Writes a reproduction as Markdown, CSV and a figure, and prints it."""
-    body = [[r.cell, r.metric, r.unit, r.published, r.ours, _interval(r), r.seeds or None, _verdict(r)] for r in rows]
-    minutes = (time.perf_counter() - began) / 60
-    warning = "\nA quick run: these numbers prove that the pipeline works, and nothing else.\n" if quick else ""
-    text = f"{title}\n\n{about}\n{warning}\n{markdown_table(HEADER, body)}\nThis call took {minutes:.1f} minutes.\n"
+    body = [
+        [r.cell, r.metric, r.unit, _number(r.published), _number(r.ours), _interval(r), r.seeds or None, _verdict(r)]
+        for r in rows
+    ]
+    parts = [f"# {title}", about]
+    if effort.quick:
+        parts.append("A quick run: these numbers prove that the pipeline works, and nothing else.")
+    command = effort.command(folder.name.removesuffix("-quick"))
+    parts += [f"{_trained(runs or {})}Made by `{command}`{_duration(folder, began)}.", markdown_table(HEADER, body).rstrip()]
+    if claims:
+        parts.append(markdown_table(["what the paper claims", "here"], [[c.text, c.verdict] for c in claims]).rstrip())
+    text = "\n\n".join(parts) + "\n"
     write_whole(folder / "table.md", lambda draft: draft.write_text(text, encoding="utf-8"))
     names = ["what", "metric", "unit", "published", "ours", "low", "high", "seeds"]
     write_csv(folder / "table.csv", names, [list(row) for row in rows])
     figure(rows, folder / "figure.png", title)
-    print(f"\n{text}\n→ {folder}/table.md, table.csv, figure.png, runs/")
+    print(f"\n{text}\n→ {folder}/table.md, table.csv, figure.png{', runs/' if runs else ''}")
+
+
+def _trained(runs: Mapping[str, Run]) -> str:
+    """Returns a sentence about how long the runs were trained, as they recorded it."""
+    if not runs:
+        return ""
+    episodes = sorted({int(run.policy_about()["episodes"]) for run in runs.values()})
+    seeds = sorted({int(run.config["training"]["num_seeds"]) for run in runs.values()})
+    of = " to ".join(f"{count:,}" for count in dict.fromkeys((episodes[0], episodes[-1])))
+    return f"{len(runs)} runs of {' to '.join(map(str, seeds))} seeds, each trained for {of} episodes. "
+
+
+def _duration(folder: Path, began: float) -> str:
+    """Returns how long all calls took together; each call adds a line to minutes.txt."""
+    path = folder / "minutes.txt"
+    earlier = path.read_text(encoding="utf-8").split() if path.exists() else []
+    calls = [*earlier, f"{(time.perf_counter() - began) / 60:.2f}"]
+    write_whole(path, lambda draft: draft.write_text("\n".join(calls) + "\n", encoding="utf-8"))
+    return f" in {sum(map(float, calls)):.1f} minutes" + f" ({len(calls)} calls)" * (len(calls) > 1)
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
 
 
 def _interval(row: Row) -> str:
-    return "–" if row.low is None or row.high is None else f"{row.low:.3g} … {row.high:.3g}"
+    return "–" if row.low is None or row.high is None else f"{row.low:.4g} … {row.high:.4g}"
 
 
 def _verdict(row: Row) -> str:
@@ -140,6 +227,15 @@ def figure(rows: Sequence[Row], path: Path, title: str) -> None:
 
     longest = max(sum(row.metric == metric for row in rows) for metric in metrics)
     save_figure((2.2 + 2.0 * len(metrics), 1.2 + 0.3 * longest), path, 160, draw)
+
+
+def claims_of(rows: Sequence[Row], *orders: tuple[str, str, str]) -> list[Claim]:
+    """Returns the claims that a metric, named first, is larger in the second cell than in the third."""
+    known = {(row.metric, row.cell): row for row in rows}
+    return [
+        Claim(f"{metric}: more in {more} than in {less}", known[metric, more], known[metric, less])
+        for metric, more, less in orders
+    ]
 
 
 def pair_name(good: str, adversary: str) -> str:

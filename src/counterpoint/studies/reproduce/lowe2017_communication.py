@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import Plan, Row, evaluate, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import Effort, Plan, Row, claims_of, evaluate, train_all, write_up
 
 PUBLISHED = {
     "MADDPG": (84.0, 0.133),
@@ -20,21 +20,22 @@ last step; the distance is that at the last step. The paper defines neither; the
 that this library does not have are listed with their published numbers."""
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains MADDPG and DDPG and compares both with the published table."""
-    began = time.perf_counter()
+    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
     ours = {"MADDPG": "maddpg", "DDPG": "ddpg"}
     plans = [Plan(name, {"scenario": "simple_speaker_listener", "algorithm": name}) for name in ours.values()]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     rows = []
     for title, (reached, distance) in PUBLISHED.items():
         first, second = Row(title, "target reached", "%", reached), Row(title, "distance", "length", distance)
         if title in ours:
-            seeds = evaluate(runs[ours[title]], quick)
-            first = first.measured([100 * seed["success"] for seed in seeds])
-            second = second.measured([seed["final_distance"] for seed in seeds])
+            played = evaluate(runs[ours[title]], effort)
+            first = first.measured([100 * seed["success"] for seed in played])
+            second = second.measured([seed["final_distance"] for seed in played])
         rows += [first, second]
-    write_up(folder, "Cooperative communication (Lowe et al. 2017, Table 1)", ABOUT, rows, quick, began)
+    claims = claims_of(rows, ("target reached", "MADDPG", "DDPG"), ("distance", "DDPG", "MADDPG"))
+    write_up(folder, "Cooperative communication (Lowe et al. 2017, Table 1)", ABOUT, rows, effort, began, runs, claims)
 
 
 RESULT = PublishedResult("lowe2017-communication", "Cooperative communication (Lowe et al. 2017, Table 1).", run)

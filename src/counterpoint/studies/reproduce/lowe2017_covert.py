@@ -4,7 +4,17 @@ import time
 from pathlib import Path
 
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import PAIRS, Plan, Row, evaluate, pair_name, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import (
+    PAIRS,
+    Effort,
+    Plan,
+    Row,
+    claims_of,
+    evaluate,
+    pair_name,
+    train_all,
+    write_up,
+)
 
 PUBLISHED = ((96.5, 52.1), (96.8, 44.4), (65.3, 64.3), (92.7, 67.6))
 """Bob and Eve in percent, in the order of `PAIRS`."""
@@ -13,9 +23,9 @@ right one; the share is over all steps. Each pairing (Alice and Bob v Eve) is tr
 code do."""
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing and compares it with the published table."""
-    began = time.perf_counter()
+    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
     plans = [
         Plan(
             f"{good}-{adversary}",
@@ -23,14 +33,16 @@ def run(folder: Path, quick: bool) -> None:
         )
         for good, adversary in PAIRS
     ]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     rows = []
     for (good, adversary), numbers in zip(PAIRS, PUBLISHED, strict=True):
-        seeds = evaluate(runs[f"{good}-{adversary}"], quick)
+        played = evaluate(runs[f"{good}-{adversary}"], effort)
         for who, number in zip(("bob", "eve"), numbers, strict=True):
             row = Row(pair_name(good, adversary), f"{who.title()} correct", "%", number)
-            rows.append(row.measured([100 * seed[f"{who}_correct"] for seed in seeds]))
-    write_up(folder, "Covert communication (Lowe et al. 2017, Table 5)", ABOUT, rows, quick, began)
+            rows.append(row.measured([100 * seed[f"{who}_correct"] for seed in played]))
+    strong, weak = pair_name("maddpg", "maddpg"), pair_name("ddpg", "maddpg")
+    claims = claims_of(rows, ("Bob correct", strong, weak), ("Eve correct", weak, strong))
+    write_up(folder, "Covert communication (Lowe et al. 2017, Table 5)", ABOUT, rows, effort, began, runs, claims)
 
 
 RESULT = PublishedResult("lowe2017-covert", "Covert communication (Lowe et al. 2017, Table 5).", run)

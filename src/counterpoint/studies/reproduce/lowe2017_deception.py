@@ -4,7 +4,17 @@ import time
 from pathlib import Path
 
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import PAIRS, Plan, Row, evaluate, pair_name, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import (
+    PAIRS,
+    Effort,
+    Plan,
+    Row,
+    claims_of,
+    evaluate,
+    pair_name,
+    train_all,
+    write_up,
+)
 
 PUBLISHED = {
     2: ((94.4, 39.2), (92.2, 16.4), (68.9, 59.0), (74.7, 38.6)),
@@ -16,9 +26,9 @@ step: twice the landmark's radius, which the original's unshaped reward uses; th
 v adversary) is trained together, as the options of the authors' code do."""
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing with both numbers of agents and compares them with the published table."""
-    began = time.perf_counter()
+    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
     plans = [
         Plan(
             f"{good}-{adversary}-{n}",
@@ -30,15 +40,21 @@ def run(folder: Path, quick: bool) -> None:
         for n in PUBLISHED
         for good, adversary in PAIRS
     ]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     rows = []
     for n, published in PUBLISHED.items():
         for (good, adversary), numbers in zip(PAIRS, published, strict=True):
-            seeds = evaluate(runs[f"{good}-{adversary}-{n}"], quick)
+            played = evaluate(runs[f"{good}-{adversary}-{n}"], effort)
             for who, number in zip(("good", "adversary"), numbers, strict=True):
                 row = Row(f"{pair_name(good, adversary)}, N = {n}", f"success of {who}", "%", number)
-                rows.append(row.measured([100 * seed[f"{who}_success"] for seed in seeds]))
-    write_up(folder, "Physical deception (Lowe et al. 2017, Table 4)", ABOUT, rows, quick, began)
+                rows.append(row.measured([100 * seed[f"{who}_success"] for seed in played]))
+    orders = [
+        ("success of good", f"{pair_name('maddpg', adversary)}, N = {n}", f"{pair_name('ddpg', adversary)}, N = {n}")
+        for n in PUBLISHED
+        for adversary in ("maddpg", "ddpg")
+    ]
+    claims = claims_of(rows, *orders)
+    write_up(folder, "Physical deception (Lowe et al. 2017, Table 4)", ABOUT, rows, effort, began, runs, claims)
 
 
 RESULT = PublishedResult("lowe2017-deception", "Physical deception with 2 and 4 agents (Lowe et al. 2017, Table 4).", run)

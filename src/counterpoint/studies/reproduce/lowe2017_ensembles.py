@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import EPISODES, QUICK_EPISODES, Plan, Row, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import EPISODES, QUICK_EPISODES, Effort, Plan, Row, claims_of, train_all, write_up
 
 TEAMS = ("single", "ensemble")
 
@@ -36,26 +36,31 @@ keep-away, 0.16 in physical deception), or touches. The paper states no radius, 
 faster."""
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains both kinds in every world and plays all pairs."""
-    began, rows = time.perf_counter(), []
+    began, effort, rows = time.perf_counter(), Effort(quick, episodes, seeds), []
     plans = [
         Plan(f"{world.scenario}-{kind}", {"scenario": world.scenario, "ensemble": world.members if kind == "ensemble" else 1})
         for world in WORLDS
         for kind in TEAMS
     ]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     for world in WORLDS:
         players = {kind: runs[f"{world.scenario}-{kind}"] for kind in TEAMS}
         cells = [(adversary, good) for adversary in TEAMS for good in TEAMS]
         for (adversary, good), published in zip(cells, world.published, strict=True):
-            values = scores(world, players[adversary], players[good], quick)
+            values = scores(world, players[adversary], players[good], effort)
             row = Row(f"{adversary} adversary v {good} agents", f"{world.title}: {world.unit}", "per episode", published)
             rows.append(row.measured(values))
-    write_up(folder, "Policy ensembles (Lowe et al. 2017, Figure 3)", ABOUT, rows, quick, began)
+    orders = [
+        (f"{world.title}: {world.unit}", "ensemble adversary v single agents", "single adversary v single agents")
+        for world in WORLDS[:2]  # in predator-prey the published order is the other one
+    ]
+    claims = claims_of(rows, *orders)
+    write_up(folder, "Policy ensembles (Lowe et al. 2017, Figure 3)", ABOUT, rows, effort, began, runs, claims)
 
 
-def scores(world: World, adversary: Any, good: Any, quick: bool) -> list[float]:
+def scores(world: World, adversary: Any, good: Any, effort: Effort) -> list[float]:
     """Returns the adversary's score for each pair of seeds."""
     import jax
 
@@ -65,7 +70,7 @@ def scores(world: World, adversary: Any, good: Any, quick: bool) -> list[float]:
     from counterpoint.training.opponents import Source, joint, load_team
 
     env: Any = configs.from_dict(adversary.config).world.build().compiled
-    episodes = QUICK_EPISODES if quick else EPISODES
+    episodes = QUICK_EPISODES if effort.quick else EPISODES
     seeds = int(adversary.config["training"]["num_seeds"])
     found: list[Any] = []
     play: Any = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoint.runs import stats
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import Row, write_up
+from counterpoint.studies.reproduce._lowe2017 import Effort, Row, write_up
 
 AGENTS = (1, 2, 3, 4, 5, 6, 8, 10)
 SAMPLES, QUICK_SAMPLES = 1_000_000, 20_000
@@ -36,7 +36,7 @@ def run(folder: Path, quick: bool) -> None:
         count = right_way(n, samples)
         low, high = stats.exact_interval(count, samples)
         rows.append(Row(f"N = {n}", "right way", "share", 0.5**n, count / samples, low, high))
-    write_up(folder, "Policy gradients of N agents (Lowe et al. 2017, Proposition 1)", ABOUT, rows, quick, began)
+    write_up(folder, "Policy gradients of N agents (Lowe et al. 2017, Proposition 1)", ABOUT, rows, Effort(quick), began)
 
 
 RESULT = PublishedResult(

@@ -7,7 +7,7 @@ import numpy as np
 
 from counterpoint.runs import Run
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import Plan, Row, evaluate, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import Effort, Plan, Row, evaluate, train_all, write_up
 
 PUBLISHED_RETURN = -14.0
 """Of one agent, read off the figure, with true and with inferred policies."""
@@ -19,21 +19,21 @@ that of the other agent's approximation from the true policy, KL(approximation â
 numbers are read off a figure."""
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains with true and with inferred policies and compares returns and divergences with the figure."""
-    began = time.perf_counter()
+    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
     scenario = {"scenario": "simple_speaker_listener"}
     plans = [Plan("true", scenario), Plan("inferred", scenario | {"infer_policies": True})]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     rows = []
     for name in ("true", "inferred"):
-        seeds = evaluate(runs[name], quick)
+        played = evaluate(runs[name], effort)
         row = Row(f"{name} policies", "return", "openai, one agent", PUBLISHED_RETURN)
-        rows.append(row.measured([seed["return/listener_0"] for seed in seeds]))
+        rows.append(row.measured([seed["return/listener_0"] for seed in played]))
     for about, (keeper, published) in PUBLISHED_KL.items():
         row = Row(f"approximation of the {about}", "KL", "nats", published)
         rows.append(row.measured(divergences(runs["inferred"], keeper)))
-    write_up(folder, "Inferred policies (Lowe et al. 2017, Figure 7)", ABOUT, rows, quick, began)
+    write_up(folder, "Inferred policies (Lowe et al. 2017, Figure 7)", ABOUT, rows, effort, began, runs)
 
 
 def divergences(run: Run, agent: str) -> list[float]:

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import Plan, Row, evaluate, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import Effort, Plan, Row, claims_of, evaluate, train_all, write_up
 
 PUBLISHED = {
     ("maddpg", 3): (1.767, 0.209),
@@ -19,20 +19,22 @@ paper's definition of its distance is unpublished and is not this one, so only t
 there."""
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains both algorithms with 3 and 6 agents and compares them with the published table."""
-    began = time.perf_counter()
+    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
     plans = [
         Plan(f"{name}-{agents}", {"scenario": "simple_spread", "algorithm": name, "num_agents": agents, "num_units": 128})
         for name, agents in PUBLISHED
     ]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     rows = []
     for (name, agents), (distance, collisions) in PUBLISHED.items():
-        seeds, cell = evaluate(runs[f"{name}-{agents}"], quick), f"{name.upper()}, N = {agents}"
-        rows.append(Row(cell, "distance", "length", distance).measured([seed["distance"] for seed in seeds]))
-        rows.append(Row(cell, "collisions", "per episode", collisions).measured([seed["collisions"] for seed in seeds]))
-    write_up(folder, "Cooperative navigation (Lowe et al. 2017, Table 2)", ABOUT, rows, quick, began)
+        played, cell = evaluate(runs[f"{name}-{agents}"], effort), f"{name.upper()}, N = {agents}"
+        rows.append(Row(cell, "distance", "length", distance).measured([seed["distance"] for seed in played]))
+        rows.append(Row(cell, "collisions", "per episode", collisions).measured([seed["collisions"] for seed in played]))
+    orders = [("collisions", f"DDPG, N = {n}", f"MADDPG, N = {n}") for n in (3, 6)]
+    claims = claims_of(rows, *orders)
+    write_up(folder, "Cooperative navigation (Lowe et al. 2017, Table 2)", ABOUT, rows, effort, began, runs, claims)
 
 
 RESULT = PublishedResult("lowe2017-navigation", "Cooperative navigation with 3 and 6 agents (Lowe et al. 2017, Table 2).", run)

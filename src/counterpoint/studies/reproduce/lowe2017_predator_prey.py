@@ -11,7 +11,17 @@ import numpy as np
 from counterpoint.envs.mpe.tag import Tag
 from counterpoint.envs.mpe.world import Bodies
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import PAIRS, Plan, Row, evaluate, pair_name, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import (
+    PAIRS,
+    Effort,
+    Plan,
+    Row,
+    claims_of,
+    evaluate,
+    pair_name,
+    train_all,
+    write_up,
+)
 
 PUBLISHED = {30: (11.0, 16.1, 10.3, 9.4), 100: (0.202, 0.405, 0.298, 0.321)}
 """Touches per episode by how much faster the prey is in percent, in the order of `PAIRS`."""
@@ -36,9 +46,9 @@ class FastTag(Tag):
         return usual._replace(max_speed=np.where(prey, 1 + self.faster / 100, usual.max_speed))
 
 
-def run(folder: Path, quick: bool) -> None:
+def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing at both speeds and compares them with the published table."""
-    began = time.perf_counter()
+    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
     address = f"{FastTag.__module__}:{FastTag.__name__}"
     plans = [
         Plan(
@@ -51,14 +61,18 @@ def run(folder: Path, quick: bool) -> None:
         for faster in PUBLISHED
         for good, adversary in PAIRS
     ]
-    runs = train_all(folder, plans, quick)
+    runs = train_all(folder, plans, effort)
     rows = []
     for faster, published in PUBLISHED.items():
         for (good, adversary), number in zip(PAIRS, published, strict=True):
-            seeds = evaluate(runs[f"{good}-{adversary}-{faster}"], quick)
+            played = evaluate(runs[f"{good}-{adversary}-{faster}"], effort)
             row = Row(pair_name(good, adversary), f"touches, prey {faster} % faster", "per episode", number)
-            rows.append(row.measured([seed["touches"] for seed in seeds]))
-    write_up(folder, "Predator-prey (Lowe et al. 2017, Table 3)", ABOUT, rows, quick, began)
+            rows.append(row.measured([seed["touches"] for seed in played]))
+    orders = [
+        (f"touches, prey {faster} % faster", pair_name("maddpg", "ddpg"), pair_name("maddpg", "maddpg")) for faster in PUBLISHED
+    ]
+    claims = claims_of(rows, *orders)
+    write_up(folder, "Predator-prey (Lowe et al. 2017, Table 3)", ABOUT, rows, effort, began, runs, claims)
 
 
 RESULT = PublishedResult("lowe2017-predator-prey", "Touches in predator-prey (Lowe et al. 2017, Table 3).", run)
