@@ -8,6 +8,7 @@ import numpy as np
 
 from counterpoint.studies.reproduce import PublishedResult
 from counterpoint.studies.reproduce._lowe2017 import EPISODES, QUICK_EPISODES, Effort, Plan, Row, claims_of, train_all, write_up
+from counterpoint.studies.reproduce.lowe2017_predator_prey import fast_tag
 
 TEAMS = ("single", "ensemble")
 
@@ -16,7 +17,8 @@ class World(NamedTuple):
     """One of the three worlds, its number of sub-policies and the published score of the adversary."""
 
     title: str
-    scenario: str
+    name: str
+    settings: dict[str, Any]
     members: int
     metric: str
     """The metric of a state that is summed over the steps of an episode."""
@@ -26,27 +28,32 @@ class World(NamedTuple):
 
 
 WORLDS = (
-    World("keep-away", "simple_push", 3, "adversary_success", "steps at the target", (7.94, 7.74, 8.35, 8.11)),
-    World("physical deception", "simple_adversary", 3, "adversary_success", "steps at the target", (4.25, 4.10, 5.55, 4.44)),
-    World("predator-prey", "simple_tag", 2, "touches", "touches", (0.201, 0.211, 0.125, 0.17)),
+    World(
+        *("keep-away", "push", {"scenario": "simple_push"}, 3),
+        *("adversary_success", "steps at the target", (7.94, 7.74, 8.35, 8.11)),
+    ),
+    World(
+        *("physical deception", "adversary", {"scenario": "simple_adversary"}, 3),
+        *("adversary_success", "steps at the target", (4.25, 4.10, 5.55, 4.44)),
+    ),
+    World("predator-prey", "tag", fast_tag(100), 2, "touches", "touches", (0.201, 0.211, 0.125, 0.17)),
 )
 ABOUT = """Original rules. Single policies and ensembles are trained against their own kind, and then every adversary meets
 every team of agents, seed by seed. The score is the adversary's: the steps of an episode in which it is at the target (0.1 in
-keep-away, 0.16 in physical deception), or touches. The paper states no radius, and its predator-prey has prey that is 100 %
-faster."""
+keep-away, 0.16 in physical deception; the paper states no radius), or touches of prey that is 100 % faster."""
 
 
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains both kinds in every world and plays all pairs."""
     began, effort, rows = time.perf_counter(), Effort(quick, episodes, seeds), []
     plans = [
-        Plan(f"{world.scenario}-{kind}", {"scenario": world.scenario, "ensemble": world.members if kind == "ensemble" else 1})
+        Plan(f"{world.name}-{kind}", {**world.settings, "ensemble": world.members if kind == "ensemble" else 1})
         for world in WORLDS
         for kind in TEAMS
     ]
     runs = train_all(folder, plans, effort)
     for world in WORLDS:
-        players = {kind: runs[f"{world.scenario}-{kind}"] for kind in TEAMS}
+        players = {kind: runs[f"{world.name}-{kind}"] for kind in TEAMS}
         cells = [(adversary, good) for adversary in TEAMS for good in TEAMS]
         for (adversary, good), published in zip(cells, world.published, strict=True):
             values = scores(world, players[adversary], players[good], effort)
