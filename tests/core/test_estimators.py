@@ -72,16 +72,16 @@ def test_gapped_by_hand():
     """Outputs 2, 1, 0 with the second drawn and a gap of 1 become 1, 2, 0; the gradient is that of their softmax."""
     outputs, noise = jnp.array([2.0, 1.0, 0.0]), jnp.array([0.0, 5.0, 0.0])
 
-    @jax.jit
+    @partial(jax.jit, static_argnames="gap")
     def both(noise, temperature, gap):
         function = lambda x: gapped(ONE, x, noise, temperature, gap)  # noqa: E731
         return function(outputs), jax.jacobian(function)(outputs)
 
-    action, jacobian = both(noise, 1.0, 1.0)
+    action, jacobian = both(noise, 1.0, gap=1.0)
     np.testing.assert_allclose(action, [0.0, 1.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(jacobian, jacobian_of_softmax(np.array([1.0, 2.0, 0.0])), atol=1e-6)
     # The largest drawn, and far ahead of one other: only the nearer one is lowered, here to 2 − 1.5.
-    _, wide = both(jnp.zeros(3), 0.5, 1.5)
+    _, wide = both(jnp.zeros(3), 0.5, gap=1.5)
     np.testing.assert_allclose(wide, jacobian_of_softmax(np.array([4.0, 1.0, 0.0])) / 0.5, atol=1e-6)
 
 
