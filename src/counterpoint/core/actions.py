@@ -216,8 +216,6 @@ class EstimatorSettings:
         above(self, 0, "temperature", "estimator_temperature")
         at_least(self, 1, "estimator_steps", "estimator_samples")
         at_least(self, 0, "estimator_gap", "infer_entropy")
-        if self.infer_policies and getattr(self, "share", "none") != "none":
-            raise UsageError("--infer-policies and --share exclude each other: agents that share a policy know it.")
 
 
 def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, ...], updates: Any) -> Draw:
