@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.core.checks import above, at_least
-from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.types import Key
 
