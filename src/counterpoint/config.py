@@ -259,6 +259,8 @@ class Opponents:
     def __post_init__(self) -> None:
         at_least(self, 0, "league", "league_every")
         at_least(self, 1, "ensemble")
+        at_most(self, 1000, "league")
+        at_most(self, 32, "ensemble")
         fraction(self, "league_share")
 
 

@@ -163,6 +163,7 @@ def test_a_run_with_an_ensemble_plays_exports_and_resumes(tmp_path: Path) -> Non
     ("settings", "sentence"),
     [
         ({"ensemble": 0}, "--ensemble must be at least 1"),
+        ({"ensemble": 33}, "--ensemble must be at most 32"),
         ({"ensemble": 2, "algorithm": "coma", "scenario": "simple_spread"}, "needs a replay memory, and coma has none"),
         ({"ensemble": 2, "minibatch": "per-agent"}, "--ensemble 2 excludes --minibatch per-agent"),
         ({"ensemble": 2, "share": "role"}, "--ensemble 2 excludes .* --share"),

@@ -236,6 +236,7 @@ def test_scores_are_what_the_others_earn_against_a_member() -> None:
         ({"freeze": [f"adversary={HERE}:too_wide"]}, r"returns an action of shape \(4,\) for adversary_0"),
         ({"freeze": [f"adversary={HERE}:PAYOFF"]}, "a scripted policy is a function"),
         ({"league": -1}, "--league must be at least 0"),
+        ({"league": 1001}, "--league must be at most 1000"),
         ({"league": 2, "scenario": "simple_spread"}, "needs two learning teams"),
         ({"league": 2, "algorithm": "coma"}, "needs a replay memory, and coma has none"),
         ({"league": 2, "learners": 4}, "--league 2 and --learners exclude each other"),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from counterpoint.core.checks import above, at_least
+from counterpoint.core.checks import above, at_least, at_most
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.types import Key
 
@@ -215,6 +215,7 @@ class EstimatorSettings:
         above(self, 0, "temperature", "estimator_temperature")
         at_least(self, 1, "estimator_steps", "estimator_samples")
         at_least(self, 0, "estimator_gap", "infer_entropy")
+        at_most(self, 10_000, "estimator_samples")
 
 
 def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, ...], updates: Any) -> Draw:
