@@ -47,7 +47,10 @@ SMALL = (
 ROLLOUTS = "--num-units 8 --devices 1 --report-every 8 --save-rate 8 --eval-episodes 2 --plots-dir= --num-episodes 48"
 KINDS = {
     "maddpg": f"--scenario simple_spread --scenario-args N=2 {SMALL}",
+    "matd3": f"--scenario simple_spread --scenario-args N=2 --algorithm matd3 {SMALL}",
+    "masac": f"--scenario simple_spread --scenario-args N=2 --algorithm masac {SMALL}",
     "coma": f"--scenario simple_spread --scenario-args N=2 --algorithm coma {ROLLOUTS}",
+    "mappo": f"--scenario simple_spread --scenario-args N=2 --algorithm mappo {ROLLOUTS}",
     "seeds": f"--scenario simple --num-seeds 2 {SMALL}",
     "external": f"--env {HERE / 'hostile.py'}:Hostile --num-envs 2 --workers 2 {SMALL}",
     "grid": f"--scenario simple --lr 0.01,0.02 {SMALL}",
@@ -219,6 +222,23 @@ class Chaos:
             faults = [fault for fault in faults if not fault.startswith(("exit code", "traceback"))]
         return Outcome(self.resumed(kind, path, words, faults), tuple(faults))
 
+    def filled(self, kind: str, share: float) -> Outcome:
+        """Trains on a disk that holds only this share of the run, makes the disk larger, and resumes."""
+        size = sum(file.stat().st_size for file in self.undisturbed(kind).rglob("*"))
+        disk = self.folder / f"disk-{next(self.numbers)}"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={int(share * size)}", "tmpfs", disk], check=True)
+        try:
+            path, words = disk / "run", f"{KINDS[kind]} --save-dir {disk} --exp-name run"
+            ended = self.end(self.start(f"train {words}"))
+            faults = self.faults_of(ended, path)
+            if ended.code == 0:
+                faults.append("nothing said of a full disk")
+            subprocess.run(["mount", "-o", f"remount,size={100 * size}", disk], check=True)
+            return Outcome(self.resumed(kind, path, words, faults), tuple(faults))
+        finally:
+            subprocess.run(["umount", "--lazy", disk], check=True)
+
     def forbidden(self, kind: str) -> Outcome:
         """Takes away the folder's permission during the run; for root, who may write everywhere, replaces it by a file."""
         path, words = self._place(kind)
@@ -360,6 +380,14 @@ class Chaos:
             if sum(_lines(table) for table in tables) >= lines:
                 return
             time.sleep(0.01)
+
+
+def may_mount() -> bool:
+    """Returns whether this user may mount a small disk; says so if not."""
+    may = not os.geteuid() and subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).returncode == 0
+    if not may:
+        print("no full disks: only root may mount them", flush=True)
+    return may
 
 
 class Socket(NamedTuple):
@@ -525,6 +553,9 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
     for i in range(counts["limits"]):
         kind, name = kinds[i // len(names) % len(kinds)], names[i % len(names)]
         yield "limits", f"{kind} {name}", lambda kind=kind, name=name: chaos.limited(kind, name)
+    for _, kind in zip(range(counts["disks"] * may_mount()), itertools.cycle(kinds), strict=False):
+        share = rng.uniform(0.1, 0.8)
+        yield "full disks", f"{kind} {share:.2f}", lambda kind=kind, share=share: chaos.filled(kind, share)
     for _, kind in zip(range(counts["permissions"]), itertools.cycle(kinds), strict=False):
         yield "permissions", kind, lambda kind=kind: chaos.forbidden(kind)
     single = [kind for kind in kinds if kind != "grid"]
@@ -542,12 +573,12 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
 
 
 LONG = {
-    "arguments": 100, "files": 260, "kills": 60, "calls": 60, "limits": 24, "permissions": 6, "writers": 6, "losses": 8,
-    "environments": 100, "sockets": 6,
+    "arguments": 100, "files": 260, "kills": 60, "calls": 60, "limits": 24, "disks": 9, "permissions": 9, "writers": 8,
+    "losses": 8, "environments": 100, "sockets": 9,
 }  # fmt: skip
 SHORT = {
-    "arguments": 100, "files": 60, "kills": 2, "calls": 1, "limits": 0, "permissions": 0, "writers": 0, "losses": 0,
-    "environments": 0, "sockets": 0,
+    "arguments": 100, "files": 60, "kills": 2, "calls": 1, "limits": 0, "disks": 0, "permissions": 0, "writers": 0,
+    "losses": 0, "environments": 0, "sockets": 0,
 }  # fmt: skip
 
 
