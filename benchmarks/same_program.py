@@ -18,7 +18,6 @@ SETTINGS = {
     "100 worlds": {"devices": 2, "num_envs": 100},
     "10 agents": {"devices": 2, "scenario_args": ("N=10",)},
     "8 seeds": {"num_seeds": 8},
-    "COMA": {"algorithm": "coma"},
 }
 PRINT = """
 import ast, sys

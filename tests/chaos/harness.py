@@ -473,7 +473,7 @@ def _plain(saved: Any) -> Any:
 
 def _bytes(tensors: Any, about: Any) -> Any:
     """Returns all numbers: the text of a large array leaves most of them out."""
-    return {name: (array.shape, str(array.dtype), array.tobytes()) for name, array in tensors.items()}, about
+    return {name: (array.shape, str(array.dtype), array.tobytes()) for name, array in sorted(tensors.items())}, about
 
 
 def _use(name: str, use: Callable[[], Any], truth: str, faults: list[str]) -> str:
