@@ -573,7 +573,7 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
 
 
 LONG = {
-    "arguments": 100, "files": 260, "kills": 60, "calls": 60, "limits": 24, "disks": 9, "permissions": 9, "writers": 8,
+    "arguments": 100, "files": 300, "kills": 54, "calls": 54, "limits": 20, "disks": 9, "permissions": 9, "writers": 8,
     "losses": 8, "environments": 100, "sockets": 9,
 }  # fmt: skip
 SHORT = {
@@ -582,21 +582,34 @@ SHORT = {
 }  # fmt: skip
 
 
-def table(tallies: dict[str, Tally]) -> str:
+Row = tuple[str, int, str, int]
+"""What was attacked, how often, what came of it, and how many failures there were."""
+
+
+def rows_of(tallies: dict[str, Tally]) -> list[Row]:
+    """Returns a row for every category."""
+    return [
+        (name, tally.attacks, ", ".join(f"{n} {what}" for what, n in sorted(tally.outcomes.items())), len(tally.faults))
+        for name, tally in tallies.items()
+    ]
+
+
+def table(rows: list[Row]) -> str:
     """Returns the Markdown table of what happened."""
     lines = ["| attacked | attacks | outcome | failures |", "|:--|--:|:--|--:|"]
-    for name, tally in tallies.items():
-        outcomes = ", ".join(f"{count} {what}" for what, count in sorted(tally.outcomes.items()))
-        lines.append(f"| {name} | {tally.attacks} | {outcomes} | {len(tally.faults)} |")
-    attacks_, faults = sum(t.attacks for t in tallies.values()), sum(len(t.faults) for t in tallies.values())
-    return "\n".join([*lines, f"| **all** | **{attacks_}** | | **{faults}** |"])
+    lines += [f"| {name} | {attacks_} | {outcome} | {faults} |" for name, attacks_, outcome, faults in rows]
+    return "\n".join([*lines, f"| **all** | **{sum(row[1] for row in rows)}** | | **{sum(row[3] for row in rows)}** |"])
 
 
-def write_docs(text: str) -> None:
-    """Replaces the table in the documentation."""
+def write_docs(rows: list[Row], seed: int) -> None:
+    """Puts the rows into the table of the documentation: other categories keep theirs, from a run of --only."""
     page = DOCS.read_text()
     before, _, rest = page.partition(BEGIN)
-    DOCS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+    old, _, after = rest.partition(END)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in old.splitlines() if line.startswith("| ")]
+    kept: dict[str, Row] = {c[0]: (c[0], int(c[1]), c[2], int(c[3])) for c in cells if c[0] not in ("attacked", "**all**")}
+    merged = list((kept | {row[0]: row for row in rows}).values())
+    DOCS.write_text(f"{before}{BEGIN}\n`make chaos`, seed {seed}:\n\n{table(merged)}\n{END}{after}")
 
 
 def main() -> None:
@@ -629,10 +642,10 @@ def main() -> None:
     finally:
         marked.end(MARK, chaos.mark)
         shutil.rmtree(chaos.folder, ignore_errors=True)
-    text = table(tallies)
-    print(f"\n{text}\n\nseed {options.seed}, {time.monotonic() - began:.0f} s")
+    rows = rows_of(tallies)
+    print(f"\n{table(rows)}\n\nseed {options.seed}, {time.monotonic() - began:.0f} s")
     if options.docs:
-        write_docs(f"`make chaos`, seed {options.seed}:\n\n{text}")
+        write_docs(rows, options.seed)
     sys.exit(any(tally.faults for tally in tallies.values()))
 
 
