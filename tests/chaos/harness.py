@@ -40,6 +40,7 @@ MARK = "COUNTERPOINT_CHAOS"
 TIMES = ("seconds", "steps_per_second")
 CHECKED = (".json", ".csv", ".sums", ".safetensors")
 BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
+SEEN_BEGIN, SEEN_END = "<!-- sockets: begin -->", "<!-- sockets: end -->"
 SMALL = (
     "--batch-size 32 --num-units 8 --warmup 100 --devices 1 --report-every 8 --save-rate 8 --eval-episodes 2 --plots-dir="
     " --num-episodes 48 --update-every 50"
@@ -101,6 +102,7 @@ class Chaos:
         self.mark = f"{os.getpid()}-{self.folder.name}"
         self.calm: dict[str, Path] = {}
         self.numbers = itertools.count()
+        self.watches: list[str] = []
 
     def start(self, words: str, limits: Callable[[], None] | None = None, **more: str) -> subprocess.Popen[str]:
         """Starts `counterpoint WORDS` with the mark."""
@@ -323,7 +325,7 @@ class Chaos:
         outside = sorted(end for end in seen if not end.local)
         names_ = ", ".join(sorted(names - {"?"}))
         listening = len({end for end in seen if end.listening})
-        print(f"sockets of {kind}: {listening} listening, {len(seen) - listening} connections; processes: {names_}", flush=True)
+        self.watches.append(f"| {kind} | {names_} | {listening} | {len(seen) - listening} | {len(outside)} |")
         faults = [f"socket {end.text}" for end in outside] + self.faults_of(ended)
         return Outcome("loopback only" if seen else "no sockets", tuple(faults))
 
@@ -612,6 +614,15 @@ def write_docs(rows: list[Row], seed: int) -> None:
     DOCS.write_text(f"{before}{BEGIN}\n`make chaos`, seed {seed}:\n\n{table(merged)}\n{END}{after}")
 
 
+def watch_table(watches: list[str]) -> str:
+    """Returns the table of the processes and sockets that were seen in undisturbed runs."""
+    header = [
+        "| kind of run | processes | listening sockets | connections | of them beyond this machine |",
+        "|:--|:--|--:|--:|--:|",
+    ]
+    return "\n".join([*header, *watches])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Attack training processes, files, environments and arguments.")
     parser.add_argument("--seed", type=int, default=0)
@@ -646,6 +657,11 @@ def main() -> None:
     print(f"\n{table(rows)}\n\nseed {options.seed}, {time.monotonic() - began:.0f} s")
     if options.docs:
         write_docs(rows, options.seed)
+    if chaos.watches:
+        print(watch_table(chaos.watches))
+        if options.docs:
+            before, _, rest = DOCS.read_text().partition(SEEN_BEGIN)
+            DOCS.write_text(f"{before}{SEEN_BEGIN}\n{watch_table(chaos.watches)}\n{SEEN_END}{rest.partition(SEEN_END)[2]}")
     sys.exit(any(tally.faults for tally in tallies.values()))
 
 
