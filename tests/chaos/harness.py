@@ -106,20 +106,20 @@ class Chaos:
 
     def start(self, words: str, limits: Callable[[], None] | None = None, **more: str) -> subprocess.Popen[str]:
         """Starts `counterpoint WORDS` with the mark."""
-        settings = {
-            **{name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PYTHONPATH")},
-            **{MARK: self.mark, "XDG_CONFIG_HOME": str(self.folder / "config"), "XDG_CACHE_HOME": str(self.folder / "cache")},
-            **{
-                "JAX_PLATFORMS": "cpu",
-                "PYTHONPATH": os.pathsep.join([str(HERE), *os.environ.get("PYTHONPATH", "").split(":")]),
-            },
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        }
+        settings = self.variables()
         command = [sys.executable, "-m", "counterpoint", *words.split()]
         return subprocess.Popen(
             command, env=settings | more, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", preexec_fn=limits, start_new_session=True,
         )  # fmt: skip
+
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables of a process of ours: the mark, folders of its own, and a compiler in a hurry."""
+        kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PYTHONPATH")}
+        path = os.pathsep.join([str(HERE), *os.environ.get("PYTHONPATH", "").split(":")])
+        folders = {"XDG_CONFIG_HOME": str(self.folder / "config"), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        hurry = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        return {**kept, **folders, **hurry, MARK: self.mark, "PYTHONPATH": path}
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
         """Waits for the end of a process; kills one that hangs."""
@@ -299,9 +299,8 @@ class Chaos:
                    " as v; v.EPISODE_SECONDS = 3.0; from counterpoint.cli.main import main; main()")  # fmt: skip
         line = f"train {words} {SMALL} --save-dir runs --exp-name {path.name}".split()
         command = [sys.executable, "-c", opening, *line]
-        environment = {**os.environ, MARK: self.mark, "XDG_CONFIG_HOME": str(self.folder / "config"), "JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(
-            command, env=environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, env=self.variables(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", start_new_session=True,
         )  # fmt: skip
         ended = self.end(process)
@@ -632,6 +631,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="", help=f"kinds of process: {', '.join(KINDS)}")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a process counts as hung")
     parser.add_argument("--docs", action="store_true", help="write the table to docs/robustness.md")
+    parser.add_argument("--verbose", action="store_true", help="a line for every attack")
     options = parser.parse_args()
     usual = ["maddpg"] if options.short else list(KINDS)
     kinds = options.kinds.split(",") if options.kinds else usual
@@ -643,11 +643,14 @@ def main() -> None:
     began = time.monotonic()
     try:
         for category, name, attack in attacks(chaos, counts, kinds):
+            began_one = time.monotonic()
             try:
                 outcome = attack()
             except Exception as error:  # the harness itself failed: that is a failure too
                 outcome = Outcome("failed", (f"harness: {type(error).__name__}: {error}",))
             tallies.setdefault(category, Tally()).add(name, outcome)
+            if options.verbose:
+                print(f"{category}: {name}: {outcome.what}, {time.monotonic() - began_one:.0f} s", flush=True)
             for fault in outcome.faults:
                 print(f"FAILED {category}: {name}: {fault}", flush=True)
     finally:
