@@ -297,7 +297,8 @@ class Chaos:
         words = f"--env {HERE / 'hostile.py'}:Hostile --scenario-args kind={kind} --num-envs 2 --workers 2 --worker-timeout 3"
         opening = ("import counterpoint.external.environment as e; e.OPEN_SECONDS = 10.0; import counterpoint.training.evaluate"
                    " as v; v.EPISODE_SECONDS = 3.0; from counterpoint.cli.main import main; main()")  # fmt: skip
-        line = f"train {words} {SMALL} --save-dir runs --exp-name {path.name}".split()
+        short = SMALL.replace("--num-episodes 48", "--num-episodes 12")  # each copy meets its trouble in the third episode
+        line = f"train {words} {short} --save-dir runs --exp-name {path.name}".split()
         command = [sys.executable, "-c", opening, *line]
         process = subprocess.Popen(
             command, env=self.variables(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
