@@ -40,6 +40,7 @@ MARK = "COUNTERPOINT_CHAOS"
 TIMES = ("seconds", "steps_per_second")
 CHECKED = (".json", ".csv", ".sums", ".safetensors")
 BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
+SEEN_BEGIN, SEEN_END = "<!-- sockets: begin -->", "<!-- sockets: end -->"
 SMALL = (
     "--batch-size 32 --num-units 8 --warmup 100 --devices 1 --report-every 8 --save-rate 8 --eval-episodes 2 --plots-dir="
     " --num-episodes 48 --update-every 50"
@@ -47,7 +48,10 @@ SMALL = (
 ROLLOUTS = "--num-units 8 --devices 1 --report-every 8 --save-rate 8 --eval-episodes 2 --plots-dir= --num-episodes 48"
 KINDS = {
     "maddpg": f"--scenario simple_spread --scenario-args N=2 {SMALL}",
+    "matd3": f"--scenario simple_spread --scenario-args N=2 --algorithm matd3 {SMALL}",
+    "masac": f"--scenario simple_spread --scenario-args N=2 --algorithm masac {SMALL}",
     "coma": f"--scenario simple_spread --scenario-args N=2 --algorithm coma {ROLLOUTS}",
+    "mappo": f"--scenario simple_spread --scenario-args N=2 --algorithm mappo {ROLLOUTS}",
     "seeds": f"--scenario simple --num-seeds 2 {SMALL}",
     "external": f"--env {HERE / 'hostile.py'}:Hostile --num-envs 2 --workers 2 {SMALL}",
     "grid": f"--scenario simple --lr 0.01,0.02 {SMALL}",
@@ -98,23 +102,24 @@ class Chaos:
         self.mark = f"{os.getpid()}-{self.folder.name}"
         self.calm: dict[str, Path] = {}
         self.numbers = itertools.count()
+        self.watches: list[str] = []
 
     def start(self, words: str, limits: Callable[[], None] | None = None, **more: str) -> subprocess.Popen[str]:
         """Starts `counterpoint WORDS` with the mark."""
-        settings = {
-            **{name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PYTHONPATH")},
-            **{MARK: self.mark, "XDG_CONFIG_HOME": str(self.folder / "config"), "XDG_CACHE_HOME": str(self.folder / "cache")},
-            **{
-                "JAX_PLATFORMS": "cpu",
-                "PYTHONPATH": os.pathsep.join([str(HERE), *os.environ.get("PYTHONPATH", "").split(":")]),
-            },
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        }
+        settings = self.variables()
         command = [sys.executable, "-m", "counterpoint", *words.split()]
         return subprocess.Popen(
             command, env=settings | more, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", preexec_fn=limits, start_new_session=True,
         )  # fmt: skip
+
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables of a process of ours: the mark, folders of its own, and a compiler in a hurry."""
+        kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PYTHONPATH")}
+        path = os.pathsep.join([str(HERE), *os.environ.get("PYTHONPATH", "").split(":")])
+        folders = {"XDG_CONFIG_HOME": str(self.folder / "config"), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        hurry = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        return {**kept, **folders, **hurry, MARK: self.mark, "PYTHONPATH": path}
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
         """Waits for the end of a process; kills one that hangs."""
@@ -219,6 +224,23 @@ class Chaos:
             faults = [fault for fault in faults if not fault.startswith(("exit code", "traceback"))]
         return Outcome(self.resumed(kind, path, words, faults), tuple(faults))
 
+    def filled(self, kind: str, share: float) -> Outcome:
+        """Trains on a disk that holds only this share of the run, makes the disk larger, and resumes."""
+        size = sum(file.stat().st_size for file in self.undisturbed(kind).rglob("*"))
+        disk = self.folder / f"disk-{next(self.numbers)}"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={int(share * size)}", "tmpfs", disk], check=True)
+        try:
+            path, words = disk / "run", f"{KINDS[kind]} --save-dir {disk} --exp-name run"
+            ended = self.end(self.start(f"train {words}"))
+            faults = self.faults_of(ended, path)
+            if ended.code == 0:
+                faults.append("nothing said of a full disk")
+            subprocess.run(["mount", "-o", f"remount,size={100 * size}", disk], check=True)
+            return Outcome(self.resumed(kind, path, words, faults), tuple(faults))
+        finally:
+            subprocess.run(["umount", "--lazy", disk], check=True)
+
     def forbidden(self, kind: str) -> Outcome:
         """Takes away the folder's permission during the run; for root, who may write everywhere, replaces it by a file."""
         path, words = self._place(kind)
@@ -275,11 +297,11 @@ class Chaos:
         words = f"--env {HERE / 'hostile.py'}:Hostile --scenario-args kind={kind} --num-envs 2 --workers 2 --worker-timeout 3"
         opening = ("import counterpoint.external.environment as e; e.OPEN_SECONDS = 10.0; import counterpoint.training.evaluate"
                    " as v; v.EPISODE_SECONDS = 3.0; from counterpoint.cli.main import main; main()")  # fmt: skip
-        line = f"train {words} {SMALL} --save-dir runs --exp-name {path.name}".split()
+        short = SMALL.replace("--num-episodes 48", "--num-episodes 12")  # each copy meets its trouble in the third episode
+        line = f"train {words} {short} --save-dir runs --exp-name {path.name}".split()
         command = [sys.executable, "-c", opening, *line]
-        environment = {**os.environ, MARK: self.mark, "XDG_CONFIG_HOME": str(self.folder / "config"), "JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(
-            command, env=environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, env=self.variables(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", start_new_session=True,
         )  # fmt: skip
         ended = self.end(process)
@@ -303,7 +325,7 @@ class Chaos:
         outside = sorted(end for end in seen if not end.local)
         names_ = ", ".join(sorted(names - {"?"}))
         listening = len({end for end in seen if end.listening})
-        print(f"sockets of {kind}: {listening} listening, {len(seen) - listening} connections; processes: {names_}", flush=True)
+        self.watches.append(f"| {kind} | {names_} | {listening} | {len(seen) - listening} | {len(outside)} |")
         faults = [f"socket {end.text}" for end in outside] + self.faults_of(ended)
         return Outcome("loopback only" if seen else "no sockets", tuple(faults))
 
@@ -360,6 +382,14 @@ class Chaos:
             if sum(_lines(table) for table in tables) >= lines:
                 return
             time.sleep(0.01)
+
+
+def may_mount() -> bool:
+    """Returns whether this user may mount a small disk; says so if not."""
+    may = not os.geteuid() and subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).returncode == 0
+    if not may:
+        print("no full disks: only root may mount them", flush=True)
+    return may
 
 
 class Socket(NamedTuple):
@@ -445,7 +475,7 @@ def _plain(saved: Any) -> Any:
 
 def _bytes(tensors: Any, about: Any) -> Any:
     """Returns all numbers: the text of a large array leaves most of them out."""
-    return {name: (array.shape, str(array.dtype), array.tobytes()) for name, array in tensors.items()}, about
+    return {name: (array.shape, str(array.dtype), array.tobytes()) for name, array in sorted(tensors.items())}, about
 
 
 def _use(name: str, use: Callable[[], Any], truth: str, faults: list[str]) -> str:
@@ -525,6 +555,9 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
     for i in range(counts["limits"]):
         kind, name = kinds[i // len(names) % len(kinds)], names[i % len(names)]
         yield "limits", f"{kind} {name}", lambda kind=kind, name=name: chaos.limited(kind, name)
+    for _, kind in zip(range(counts["disks"] * may_mount()), itertools.cycle(kinds), strict=False):
+        share = rng.uniform(0.1, 0.8)
+        yield "full disks", f"{kind} {share:.2f}", lambda kind=kind, share=share: chaos.filled(kind, share)
     for _, kind in zip(range(counts["permissions"]), itertools.cycle(kinds), strict=False):
         yield "permissions", kind, lambda kind=kind: chaos.forbidden(kind)
     single = [kind for kind in kinds if kind != "grid"]
@@ -542,30 +575,52 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
 
 
 LONG = {
-    "arguments": 100, "files": 260, "kills": 60, "calls": 60, "limits": 24, "permissions": 6, "writers": 6, "losses": 8,
-    "environments": 100, "sockets": 6,
+    "arguments": 100, "files": 300, "kills": 54, "calls": 54, "limits": 20, "disks": 9, "permissions": 9, "writers": 8,
+    "losses": 8, "environments": 100, "sockets": 9,
 }  # fmt: skip
 SHORT = {
-    "arguments": 100, "files": 60, "kills": 2, "calls": 1, "limits": 0, "permissions": 0, "writers": 0, "losses": 0,
-    "environments": 0, "sockets": 0,
+    "arguments": 100, "files": 60, "kills": 2, "calls": 1, "limits": 0, "disks": 0, "permissions": 0, "writers": 0,
+    "losses": 0, "environments": 0, "sockets": 0,
 }  # fmt: skip
 
 
-def table(tallies: dict[str, Tally]) -> str:
+Row = tuple[str, int, str, int]
+"""What was attacked, how often, what came of it, and how many failures there were."""
+
+
+def rows_of(tallies: dict[str, Tally]) -> list[Row]:
+    """Returns a row for every category."""
+    return [
+        (name, tally.attacks, ", ".join(f"{n} {what}" for what, n in sorted(tally.outcomes.items())), len(tally.faults))
+        for name, tally in tallies.items()
+    ]
+
+
+def table(rows: list[Row]) -> str:
     """Returns the Markdown table of what happened."""
     lines = ["| attacked | attacks | outcome | failures |", "|:--|--:|:--|--:|"]
-    for name, tally in tallies.items():
-        outcomes = ", ".join(f"{count} {what}" for what, count in sorted(tally.outcomes.items()))
-        lines.append(f"| {name} | {tally.attacks} | {outcomes} | {len(tally.faults)} |")
-    attacks_, faults = sum(t.attacks for t in tallies.values()), sum(len(t.faults) for t in tallies.values())
-    return "\n".join([*lines, f"| **all** | **{attacks_}** | | **{faults}** |"])
+    lines += [f"| {name} | {attacks_} | {outcome} | {faults} |" for name, attacks_, outcome, faults in rows]
+    return "\n".join([*lines, f"| **all** | **{sum(row[1] for row in rows)}** | | **{sum(row[3] for row in rows)}** |"])
 
 
-def write_docs(text: str) -> None:
-    """Replaces the table in the documentation."""
+def write_docs(rows: list[Row], seed: int) -> None:
+    """Puts the rows into the table of the documentation: other categories keep theirs, from a run of --only."""
     page = DOCS.read_text()
     before, _, rest = page.partition(BEGIN)
-    DOCS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+    old, _, after = rest.partition(END)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in old.splitlines() if line.startswith("| ")]
+    kept: dict[str, Row] = {c[0]: (c[0], int(c[1]), c[2], int(c[3])) for c in cells if c[0] not in ("attacked", "**all**")}
+    merged = list((kept | {row[0]: row for row in rows}).values())
+    DOCS.write_text(f"{before}{BEGIN}\n`make chaos`, seed {seed}:\n\n{table(merged)}\n{END}{after}")
+
+
+def watch_table(watches: list[str]) -> str:
+    """Returns the table of the processes and sockets that were seen in undisturbed runs."""
+    header = [
+        "| kind of run | processes | listening sockets | connections | of them beyond this machine |",
+        "|:--|:--|--:|--:|--:|",
+    ]
+    return "\n".join([*header, *watches])
 
 
 def main() -> None:
@@ -577,6 +632,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="", help=f"kinds of process: {', '.join(KINDS)}")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a process counts as hung")
     parser.add_argument("--docs", action="store_true", help="write the table to docs/robustness.md")
+    parser.add_argument("--verbose", action="store_true", help="a line for every attack")
     options = parser.parse_args()
     usual = ["maddpg"] if options.short else list(KINDS)
     kinds = options.kinds.split(",") if options.kinds else usual
@@ -588,20 +644,28 @@ def main() -> None:
     began = time.monotonic()
     try:
         for category, name, attack in attacks(chaos, counts, kinds):
+            began_one = time.monotonic()
             try:
                 outcome = attack()
             except Exception as error:  # the harness itself failed: that is a failure too
                 outcome = Outcome("failed", (f"harness: {type(error).__name__}: {error}",))
             tallies.setdefault(category, Tally()).add(name, outcome)
+            if options.verbose:
+                print(f"{category}: {name}: {outcome.what}, {time.monotonic() - began_one:.0f} s", flush=True)
             for fault in outcome.faults:
                 print(f"FAILED {category}: {name}: {fault}", flush=True)
     finally:
         marked.end(MARK, chaos.mark)
         shutil.rmtree(chaos.folder, ignore_errors=True)
-    text = table(tallies)
-    print(f"\n{text}\n\nseed {options.seed}, {time.monotonic() - began:.0f} s")
+    rows = rows_of(tallies)
+    print(f"\n{table(rows)}\n\nseed {options.seed}, {time.monotonic() - began:.0f} s")
     if options.docs:
-        write_docs(f"`make chaos`, seed {options.seed}:\n\n{text}")
+        write_docs(rows, options.seed)
+    if chaos.watches:
+        print(watch_table(chaos.watches))
+        if options.docs:
+            before, _, rest = DOCS.read_text().partition(SEEN_BEGIN)
+            DOCS.write_text(f"{before}{SEEN_BEGIN}\n{watch_table(chaos.watches)}\n{SEEN_END}{rest.partition(SEEN_END)[2]}")
     sys.exit(any(tally.faults for tally in tallies.values()))
 
 

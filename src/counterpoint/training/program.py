@@ -116,7 +116,7 @@ def build(config: Config, env: Environment) -> Program:
     t = config.training
     split = t.devices if t.num_seeds == 1 else 1
     algo = algorithm_of(config, env, axis=DEVICES if split > 1 else None)
-    check_size(env, algo, t.num_seeds)
+    check_size(env, algo, config.learning, t.num_seeds)
     check_evaluation(env, config.evaluation.eval_episodes, t.num_seeds)
     schedule = Schedule(
         num_envs=t.num_envs,

@@ -45,7 +45,8 @@ CALL_SECONDS = 0.5
 
 RELEASE_SECONDS = 5.0
 """How often memory is given back at most: looking for garbage takes a moment, and many short runs may follow each other."""
-_released = [-math.inf]
+_released: list[float] = []
+"""When memory was last given back; empty before the first run of this process, which finds nothing to give back."""
 CHANGEABLE = ("num_episodes", "lr", "save_rate", "report_every", "eval_episodes", "plots_dir", "tensorboard", "wandb")
 """Settings that may change when a run resumes."""
 
@@ -109,8 +110,7 @@ def train(
         opponents.keep(run, config)
         recorded.record(run, prepared.program.env)
         _train(run, prepared, progress)
-    del prepared
-    _release()
+    compiled_pieces.cache_clear()
     return run
 
 
@@ -146,14 +146,15 @@ def resume(
         config = configs.override(config, report_every=prepared.config.evaluation.report_every)
         recorded.record(run, prepared.program.env)
         _train(run, prepared._replace(config=config), progress)
-    del prepared
-    _release()
+    compiled_pieces.cache_clear()
     return run
 
 
 def _release() -> None:
-    """Gives back the memory of a finished run: its compiled programs, which refer to themselves, and what malloc keeps."""
-    compiled_pieces.cache_clear()
+    """Gives back the memory of the run before: its compiled programs, which refer to themselves, and what malloc keeps."""
+    if not _released:
+        _released.append(-math.inf)
+        return
     if time.monotonic() - _released[0] < RELEASE_SECONDS:
         return
     gc.collect()
@@ -186,6 +187,7 @@ def is_finished(run: Run, num_episodes: int) -> bool:
 
 
 def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
+    _release()
     config, program = prepared
     progress.start(run.path, config, program.env.spec)
     with _stop_signals() as stop:
