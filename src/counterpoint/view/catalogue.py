@@ -210,6 +210,7 @@ def described(key: str, item: Item) -> dict[str, Any]:
         "state": run.state,
         "owner": plain(run.owner),
         "written": max((one[0] for one in item.files[:2] if one), default=0) / 1e9,
+        "started": item.files[0][0] / 1e9,
         "policy": "-".join(map(str, item.files[2] or ())),
         "distributed": item.files[3] is not None,
         "settings": {plain(name): text_of(value) for name, value in run.settings.items()},
