@@ -22,11 +22,13 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+"""The empty style: Plotly adds one to the page and fills it through the browser's interface for styles."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; frame-src 'self';"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; script-src 'self'; style-src 'self' {EMPTY}; img-src 'self' data: blob:; connect-src 'self';"
+    " frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Plotly draws its PNG from an image of data, and hands files over as blobs."""
+"""Plotly draws a PNG from an image that it makes of data, and hands files over as blobs."""
 HEADERS = {
     "content-security-policy": POLICY,
     "cache-control": "no-store",

@@ -196,7 +196,7 @@ class Pages:
     def learners(self, request: Request) -> Response:
         run = self._run(request)
         if not run.learners_path.is_file():
-            raise UsageError("The run was not distributed: it has no learners.")
+            raise UsageError("The run was not distributed, so it has no learners.")
         with damage_as_text():
             found = timeline(run.learners_path, min(max(number(request, "updates", 12), 1), 200))
         return json_of(
@@ -213,15 +213,15 @@ class Pages:
 
     def ready(self, request: Request) -> Response:
         """Builds the stage, which then is at hand, or says why there is none."""
-        stage = self.stages.stage(self._run(request), number(request, "seed", 0), self._others(request))
-        return json_of({"note": stage.note})
+        return json_of({"note": self._stage(request).note})
 
     def stage(self, request: Request) -> Response:
-        stage = self.stages.stage(self._run(request), number(request, "seed", 0), self._others(request))
+        stage = self._stage(request)
         return Response(stage.html, media_type="text/html", headers={"content-security-policy": stage.allowed})
 
     def policy(self, request: Request) -> Response:
-        return json_of(self.stages.newest(self._run(request), number(request, "seed", 0)))
+        run = self._run(request)
+        return json_of(self.stages.newest(run, number(request, "seed", 0)))
 
     def film(self, request: Request) -> Response:
         path = self._run(request).gif_path
@@ -261,6 +261,10 @@ class Pages:
     def _others(self, request: Request) -> list[WatchedRun]:
         found = map(self.catalogue.run, request.query_params.getlist("with"))
         return [run for run in found if run is not None]
+
+    def _stage(self, request: Request) -> Any:
+        run, others = self._run(request), self._others(request)
+        return self.stages.stage(run, number(request, "seed", 0), others)
 
     def _wish(self, request: Request) -> charts.Wish:
         return charts.wish_of(self._runs(request), request.query_params)
