@@ -5,6 +5,7 @@ first list of the page, the same list again, the list after one run has grown, a
 share one file of metrics on the disk, which is read for each of them.
 """
 
+import os
 import shutil
 import sys
 import tempfile
@@ -38,14 +39,15 @@ def make(folder: Path, count: int, episodes: int, every: int) -> None:
     columns = ["step", "episode", "seed", "seconds", "steps_per_second", "length", "return_sum", "team/good"]
     columns += [f"{kind}/agent_{k}" for kind in ("return", "eval/return", "critic_loss", "actor_loss") for k in range(3)]
     columns += ["eval/team/good", "eval/success", "eval/collisions", "eval/length"]
-    reports = [
-        [25 * e, e, 0, e / 500, 12500.0, 25.0, *(-e / 7 for _ in columns[6:])] for e in range(every, episodes + 1, every)
-    ]
-    metrics.append(first.metrics_path, columns, reports)
-    for k in range(1, count):
+    moments = range(every, episodes + 1, every)
+    reports = [[25 * e, e, 0, e / 500, 12500.0, 25.0, *(-e / 7 for _ in columns[6:])] for e in moments]
+    (folder / "shared").mkdir()
+    shared = folder / "shared" / "metrics.csv"
+    metrics.append(shared, columns, reports)
+    for k in range(count):
         run = run_of(folder, k, episodes)
-        for path in (first.metrics_path, metrics.sums_path(first.metrics_path)):
-            shutil.copy(path, run.path / path.name)
+        for path in (shared, metrics.sums_path(shared)):
+            (os.link if k else shutil.copy)(path, run.path / path.name)
 
 
 def run_of(folder: Path, k: int, episodes: int) -> runs.Run:
