@@ -1,8 +1,8 @@
 """Takes screenshots, wide and narrow, light and dark.
 
 `python docs/make_screenshots.py PAGE [FOLDER]` shows a page that `counterpoint share` wrote,
-`python docs/make_screenshots.py view RUNS [FOLDER]` the page of `counterpoint view` for a folder of runs: curves and statistics of
-all of them and, of the newest one, the stage.
+`python docs/make_screenshots.py view RUNS [FOLDER]` the page of `counterpoint view` for a folder of runs: curves and statistics
+of all of them and, of the newest one, the stage.
 """
 
 import sys

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import types
 import warnings
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -424,3 +426,23 @@ def test_the_command_prints_a_link_and_ends_when_interrupted(folder):
 def test_json_is_json(folder):
     text = asked(folder, "/api/curves").text
     assert json.loads(text, parse_constant=lambda name: pytest.fail(name))
+
+
+def test_advice_is_that_of_why(tmp_path, monkeypatch):
+    module = types.ModuleType("counterpoint.studies.why")
+    module.__spec__ = ModuleSpec(module.__name__, None)
+    asked_for = []
+
+    def diagnose(run):
+        asked_for.append(run.name)
+        return [types.SimpleNamespace(name="mute", words="No words.", evidence=f"{HOSTILE} 0.0 bits", cure="Speak up.")]
+
+    module.diagnose = diagnose
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    made_run(tmp_path, "silent")
+    visitor = client(tmp_path)
+    for _ in range(2):
+        (found,) = visitor.get("/api/run", params={"run": id_of("silent")}).json()["advice"]
+        assert (found["name"], found["words"], found["cure"]) == ("mute", "No words.", "Speak up.")
+        assert "\x1b" not in found["evidence"]
+    assert asked_for == ["silent"]  # once, as long as nothing changes
