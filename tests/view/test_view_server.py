@@ -38,7 +38,7 @@ def client(root: Path, token: str = TOKEN, **headers: str) -> TestClient:
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("outer") / "runs"
     made_run(root, "slow", seeds=5, lr=0.01)
-    made_run(root, "fast", seeds=5, lr=0.02, planned=4000)
+    made_run(root, "fast", seeds=5, lr=0.02, reports=10, planned=2000)
     made_run(root, "tag", scenario="simple_tag", reports=8)
     (root / "no run").mkdir()
     (root.parent / "secret").mkdir()
@@ -188,11 +188,11 @@ def test_the_list_says_what_counterpoint_runs_says(folder):
     found = {run["name"]: run for run in answer["runs"]}
     assert set(found) == {"slow", "fast", "tag"}
     fast = found["fast"]
-    assert (fast["state"], fast["episodes"], fast["planned"], fast["seeds"]) == ("stopped", 2000, 4000, 5)
+    assert (fast["state"], fast["episodes"], fast["planned"], fast["seeds"]) == ("stopped", 1000, 2000, 5)
     assert fast["differs"] == {"lr": "0.02"}
     assert fast["speed"] == pytest.approx(5 * 2500 / 1.5)
-    assert fast["returns"] == {"good": pytest.approx(-50 + 40 + 2 + 2)}
-    assert fast["success"] == pytest.approx(0.5)
+    assert fast["returns"] == {"good": pytest.approx(-50 + 20 + 2 + 2)}
+    assert fast["success"] == pytest.approx(0.25)
     assert found["slow"]["state"] == "finished"
     assert found["tag"]["differs"] == {}
 
@@ -280,9 +280,10 @@ def asked(folder: Path, address: str, **fields):
     return client(folder).get(address, params={"run": [id_of("slow"), id_of("fast")]} | fields)
 
 
-def test_statistics_are_those_of_compare(folder, tmp_path):
+def test_statistics_are_those_of_compare(folder):
     found = asked(folder, "/api/statistics").json()
-    result = compare.compare([folder / "slow", folder / "fast"], out=tmp_path / "out")
+    result, _ = compare.judge(compare.group([folder / "slow", folder / "fast"]))
+    assert len(result.pairs) == 1
     assert [(table["title"], table["header"], table["rows"]) for table in found["tables"]] == compare.tables(result)
     assert found["notes"] == result.notes
 
