@@ -5,32 +5,52 @@
 - Its Host must be this server. A foreign site whose name resolves to 127.0.0.1 (DNS rebinding) has another one.
 - Its Origin, if it has one, must be this server, and so must the page that a browser says it came from: a foreign site can send
   requests here, and nothing that it sends is answered.
-- Answers carry a content security policy: scripts and styles from this server only, none in the page's text, no eval, no frame
-  on foreign sites, no connection to anywhere else.
+- Answers carry a content security policy: scripts from this server only, none in the page's text, no eval; styles from this
+  server, and those of Plotly by their hashes; no frame on foreign sites, no connection to anywhere else.
 """
 
+import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse
 
+from counterpoint.view.curves import hashed
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+NOTHING = ""
 """The empty style: Plotly adds one to the page and fills it through the browser's interface for styles."""
-POLICY = (
-    f"default-src 'none'; script-src 'self'; style-src 'self' {EMPTY}; img-src 'self' data: blob:; connect-src 'self';"
-    " frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""Plotly draws a PNG from an image that it makes of data, and hands files over as blobs."""
+
+
+ADDED = re.compile(r"""createElement\("style"\);\w+\.id="\w+",\w+\.textContent=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+"""How a script adds a style as text."""
+
+
+def policy(styles: Sequence[str] = (NOTHING,)) -> str:
+    """Returns the content security policy of the page: its server's files, and these exact styles in its text.
+
+    Plotly draws a PNG from an image that it makes of data, and hands files over as blobs.
+    """
+    return (
+        f"default-src 'none'; script-src 'self'; style-src 'self' {' '.join(map(hashed, styles))}; img-src 'self' data: blob:;"
+        " connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def styles_of(script: str) -> list[str]:
+    """Returns the styles that a script adds to its page as text: Plotly's has one, of maps that no chart here uses."""
+    added = ADDED.findall(script)
+    return [re.sub(r"\\(.)", lambda found: {"n": "\n"}.get(found[1], found[1]), text[1:-1]) for text in added]
+
+
 HEADERS = {
-    "content-security-policy": POLICY,
     "cache-control": "no-store",
     "cross-origin-embedder-policy": "require-corp",
     "cross-origin-opener-policy": "same-origin",
@@ -45,8 +65,9 @@ HEADERS = {
 class Guard:
     """Answers requests that are not the user's with a refusal, and adds what browsers must know to all answers."""
 
-    def __init__(self, app: App, token: str, port: int) -> None:
+    def __init__(self, app: App, token: str, port: int, styles: Sequence[str] = ()) -> None:
         self._app, self._token = app, token.encode()
+        self._headers = HEADERS | {"content-security-policy": policy([NOTHING, *styles])}
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self.cookie = f"counterpoint-{port}"
 
@@ -61,7 +82,7 @@ class Guard:
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self._headers.items():
                     headers.setdefault(name, value)
             await send(message)
 

@@ -25,11 +25,13 @@ from counterpoint.view import charts
 from counterpoint.view.advice import advice
 from counterpoint.view.catalogue import Catalogue, Remembered, WatchedRun, cleaned, damage_as_text, id_of, text_of
 from counterpoint.view.curves import plain
-from counterpoint.view.guard import App, Guard
+from counterpoint.view.guard import App, Guard, styles_of
 from counterpoint.viz.plots import hex_of
 from counterpoint.viz.timeline import OUTCOMES, timeline
 
 LOOPBACK = "127.0.0.1"
+PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+"""Plotly's script, as its Python package ships it."""
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LARGEST_FILM = 64_000_000
 """Bytes of a film that is shown."""
@@ -96,7 +98,7 @@ def application(root: Path, token: str, port: int, trust: bool = False) -> App:
         Route("/api/stage", answered(pages.ready)),
         Route("/api/policy", answered(pages.policy)),
     ]
-    guard = Guard(Starlette(routes=routes), token, port)
+    guard = Guard(Starlette(routes=routes), token, port, styles_of(PLOTLY.read_text(encoding="utf-8")))
     pages.cookie = (guard.cookie, token)
     return guard
 
@@ -149,8 +151,7 @@ class Pages:
         return Response(self._files[name].read_bytes(), media_type=kind)
 
     def plotly(self, request: Request) -> Response:
-        path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-        return FileResponse(path, media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
+        return FileResponse(PLOTLY, media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
 
     # --- Runs.
 

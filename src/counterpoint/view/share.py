@@ -2,7 +2,6 @@
 
 import base64
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from counterpoint.runs import Run, open_run
 from counterpoint.runs.files import write_whole
 from counterpoint.training.evaluate import reductions_of
 from counterpoint.view import curves, drawing, program
-from counterpoint.view.curves import plain
+from counterpoint.view.curves import hashed, plain
 from counterpoint.view.javascript import Program
 from counterpoint.viz.plots import columns
 from counterpoint.viz.render import colour_of
@@ -361,11 +360,6 @@ class Pages(NamedTuple):
 
 def style_sheet() -> str:
     return (resources.files("counterpoint.view") / "page.css").read_text()
-
-
-def hashed(text: str) -> str:
-    """Returns the content security policy's name of a script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def results(rows: Sequence[Any]) -> str:
