@@ -14,6 +14,7 @@ benchmark.py   measure a policy
 export.py      export a policy
 verify.py      check the files of a run
 share.py       write a run as one HTML file
+view.py        serve a page with the runs of a folder
 plot.py        draw learning curves
 compare.py     compare groups of runs
 tournament.py  play the teams of several runs against each other
