@@ -93,16 +93,18 @@ class Browser:
             raise RuntimeError("the browser has ended")
         return answer
 
-    def page(self, width: int = 1000, height: int = 900, dark: bool = False, touch: bool = False) -> "Page":
+    def page(self, width: int = 1000, height: int = 900, dark: bool = False, touch: bool = False, origin: str = "") -> "Page":
+        """Opens an empty page. It has no network, or may ask one server: the origin, such as http://127.0.0.1:8000."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, origin)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         page.call("Emulation.setEmulatedMedia", features=features)
-        page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        if not origin:
+            page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
         return page
 
     def close(self) -> None:
@@ -117,10 +119,11 @@ class Browser:
 
 
 class Page:
-    """One page, without a network."""
+    """One page; what it asks of any other server than its own is a problem."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, origin: str = "") -> None:
         self._browser, self._session = browser, session
+        self._own = ("file:", "about:", *((f"{origin}/", "data:", "blob:") if origin else ()))
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **params)
@@ -129,6 +132,11 @@ class Page:
         """Opens a file and waits until it is loaded."""
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+
+    def visit(self, address: str) -> None:
+        """Opens an address and waits until it is loaded."""
+        self.call("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete' && location.protocol === 'http:'")
 
     def run(self, code: str) -> Any:
         """Returns the value of an expression in the page."""
@@ -160,7 +168,7 @@ class Page:
                 found.append(json.dumps(params["args"]))
             elif name == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
                 found.append(params["entry"]["text"])
-            elif name == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "about:")):
+            elif name == "Network.requestWillBeSent" and not params["request"]["url"].startswith(self._own):
                 found.append(f"request for {params['request']['url'][:100]}")
             elif name == "Page.javascriptDialogOpening":
                 found.append(f"dialog {params['message']}")
@@ -198,12 +206,14 @@ class Page:
             "ArrowDown": 40,
             " ": 32,
             "Escape": 27,
+            "Tab": 9,
+            "Enter": 13,
             "Home": 36,
             "End": 35,
         }
         facts: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper())), "code": key}
-        if len(key) == 1:
-            facts["text"] = key
+        if len(key) == 1 or key == "Enter":
+            facts["text"] = "\r" if key == "Enter" else key
         if down:
             self.call("Input.dispatchKeyEvent", type="keyDown", **facts)
         if up:

@@ -127,3 +127,40 @@ def test_a_block_that_begins_within_a_line_gives_no_torn_row(tmp_path: Path, mon
     path.write_text("step,note\n" + "".join(f"{1000 + i},abc\n" for i in range(50)))
     for count in range(1, 60):
         assert metrics.last_rows(path, count) == metrics.read_rows(path)[-count:], count
+
+
+def test_the_speed_is_that_of_the_last_two_reports(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "episode": 1, "seed": seed, "seconds": seconds}
+        for step, seconds in ((1000, 10.0), (2000, 11.0), (5000, 13.0))
+        for seed in (0, 1)
+    ]
+    make(tmp_path, "two seeds", rows=rows, num_seeds=2)
+    make(tmp_path, "one report", rows=rows[:1])
+    found = {run.name: (run.speed, run.interval) for run in runs.list_runs(tmp_path)}
+    assert found == {"two seeds": (2 * 3000 / 2.0, 2.0), "one report": (None, None)}
+
+
+def test_a_growing_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.csv"
+    table = metrics.Growing(path)
+    assert table.rows() == []
+    metrics.append(path, ["step", "note"], [[1, "a"], [2, "b"]])
+    assert table.rows() == metrics.read_rows(path)
+    seen: list[bytes] = []
+    parse = metrics._cells
+    monkeypatch.setattr(metrics, "_cells", lambda text: (seen.append(text), parse(text))[1])
+    metrics.append(path, ["step", "note"], [[3, "c"]])
+    with path.open("ab") as file:
+        file.write(b"4,to")  # a line that is being written
+    assert [row["step"] for row in table.rows()] == [1, 2, 3]
+    with path.open("ab") as file:
+        file.write(b"rn\n")
+    assert table.rows()[-1] == {"step": 4, "note": "torn"}
+    assert table.rows() is table.rows()
+    assert seen == [b"3,c\n", b"4,torn\n"]
+    metrics.truncate(path, 2)
+    metrics.append(path, ["step", "note"], [[9, "z"], [10, "longer than before"], [11, "longer than before"]])
+    assert [row["step"] for row in table.rows()] == [1, 2, 9, 10, 11]
+    path.unlink()
+    assert table.rows() == []

@@ -42,6 +42,11 @@ class Summary:
     episodes: int = 0
     """Episodes of the seed that has the fewest."""
     planned: int = 0
+    seeds: int = 1
+    speed: float | None = None
+    """Environment steps per second between the last two reports, all seeds together."""
+    interval: float | None = None
+    """Seconds between the last two reports."""
     returns: dict[str, float] = field(default_factory=dict)
     """Mean return of each team at the last report, averaged over seeds: what training prints at its end."""
     greedy: bool = False
@@ -61,23 +66,21 @@ class Summary:
 
 def list_runs(save_dir: str | os.PathLike[str]) -> list[Summary]:
     """Returns the runs in a folder, newest last. Reads the settings and the last rows of each, never all its metrics."""
-    found = (_summary(path.parent) for path in expanded(save_dir).glob("*/config.json"))
+    found = (summary(path.parent) for path in expanded(save_dir).glob("*/config.json"))
     return with_differences(sorted(found, key=lambda run: (-run.age, run.name)))
 
 
 def with_differences(runs: Sequence[Summary]) -> list[Summary]:
     """Returns the runs with the settings that differ between those of the same environment and algorithm."""
-    groups: dict[tuple[str, str], list[Summary]] = {}
-    for run in runs:
-        groups.setdefault((run.env, run.algorithm), []).append(run)
+    first: dict[tuple[str, str], dict[str, Any]] = {}
+    differing: dict[tuple[str, str], set[str]] = {}
+    for run in runs:  # once over all settings: a setting differs if some run's value is not that of the first run that has it
+        known, names = first.setdefault((run.env, run.algorithm), {}), differing.setdefault((run.env, run.algorithm), set())
+        names |= {name for name, value in run.settings.items() if known.setdefault(name, value) != value}
 
     def differences(run: Summary) -> dict[str, Any]:
-        others = groups[run.env, run.algorithm]
-        return {
-            name: value
-            for name, value in run.settings.items()
-            if name not in DERIVED + SHOWN and any(other.settings.get(name, value) != value for other in others)
-        }
+        names = differing[run.env, run.algorithm].difference(DERIVED, SHOWN)
+        return {name: value for name, value in run.settings.items() if name in names}
 
     return [dataclasses.replace(run, differs=differences(run)) for run in runs]
 
@@ -137,33 +140,55 @@ def _matches(value: Any, wanted: str) -> bool:
     return any(fnmatchcase(str(text).lower(), wanted.lower()) for text in texts)
 
 
-def _summary(path: Path) -> Summary:
+def summary(path: Path) -> Summary:
+    """Returns the run in a folder, from its settings and the last rows of its metrics."""
     age = time.time() - max((_mtime(path / name) for name in ("config.json", "metrics.csv", "checkpoints")), default=0.0)
     try:
         run, settings = Run(path), _flat(Run(path).config)
         env, algorithm = _env(settings), _algorithm(settings)
         planned, seeds = int(settings["num_episodes"]), int(settings.get("num_seeds", 1))
-        rows = metrics.last_rows(run.metrics_path, max(1, min(seeds, 10_000)))
+        rows = metrics.last_rows(run.metrics_path, 2 * max(1, min(seeds, 5_000)))
     except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return Summary(name=path.name, age=age)
     last = list({row.get("seed"): row for row in rows}.values())
     episodes = min((cell for row in last if isinstance(cell := row.get("episode"), int)), default=0)
     evaluated, trained = _means(last, "eval/team/"), _means(last, "team/")
-    owner = lock.owner(path)
-    return Summary(
+    speed, interval = _pace(rows)
+    found = Summary(
         name=path.name,
         env=env,
         algorithm=algorithm,
         episodes=episodes,
         planned=planned,
+        seeds=seeds,
+        speed=speed,
+        interval=interval,
         returns=evaluated or trained,
         greedy=bool(evaluated),
         success=next((value for name in SUCCESS for value in _means(last, name).values()), None),
-        state="running" if owner else "finished" if episodes >= planned else "stopped",
-        owner=str(owner or ""),
+        state="stopped",
         age=age,
         settings=settings,
     )
+    return with_state(found, lock.owner(path))
+
+
+def with_state(run: Summary, owner: lock.Owner | None) -> Summary:
+    """Returns a readable run as it is now, given the process that trains it, if there is one."""
+    state = "running" if owner else "finished" if run.episodes >= run.planned else "stopped"
+    return dataclasses.replace(run, state=state, owner=str(owner or ""))
+
+
+def _pace(rows: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+    """Returns the steps per second between the last two reports, all seeds together, and the seconds between them."""
+    reports: dict[Any, list[tuple[float, float]]] = {}
+    for row in rows:
+        step, seconds = row.get("step"), row.get("seconds")
+        if isinstance(step, int | float) and isinstance(seconds, int | float) and math.isfinite(step + seconds):
+            reports.setdefault(row.get("seed"), []).append((step, seconds))
+    last = [two[-2:] for two in reports.values() if len(two) > 1]
+    passed = [(b[0] - a[0], b[1] - a[1]) for a, b in last if b[1] > a[1] and b[0] >= a[0]]
+    return (sum(steps / seconds for steps, seconds in passed), passed[0][1]) if passed else (None, None)
 
 
 def _mtime(path: Path) -> float:

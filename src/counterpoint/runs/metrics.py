@@ -73,7 +73,11 @@ class Checked(NamedTuple):
 
 def check(path: Path) -> Checked:
     """Returns the intact lines of a table; raises UsageError if the names of its columns are damaged."""
-    first, *lines = [*_lines(_read(path), 0)] or [Line(0, b"")]
+    return _checked(path, _read(path))
+
+
+def _checked(path: Path, data: bytes) -> Checked:
+    first, *lines = [*_lines(data, 0)] or [Line(0, b"")]
     sums = _sums(path)
     _refuse_damaged_header(path, first.text, sums)
     good, problem = _intact(path, lines, sums, first.text)
@@ -125,14 +129,14 @@ def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:
     try:
         with open(path, "rb") as file:
             header, size = file.readline(), file.seek(0, os.SEEK_END)
-            sums, block = _sums(path, most=1 << 16), BLOCK
-            _refuse_damaged_header(path, header, sums)
-            columns = _cells(header)
+            columns, block = _cells(header), BLOCK
             while True:
                 start = max(len(header), size - block)
                 file.seek(start)
                 lines = [*_lines(file.read(size - start), start)]
                 lines = lines if start == len(header) else lines[1:]  # the block may begin within a line
+                sums = _sums(path, most=2 * len(lines) + 64)  # of these lines, and some more if damage joined lines
+                _refuse_damaged_header(path, header, sums)
                 good, problem = _intact(path, lines, sums, header)
                 rows = [row for row in (_cells(text) for _, text in good[-2 * count :]) if len(row) == len(columns)][-count:]
                 if len(rows) == count or start == len(header):
@@ -142,6 +146,51 @@ def last_rows(path: Path, count: int) -> list[dict[str, Cell]]:
                 block *= 4
     except FileNotFoundError:
         return []
+
+
+class Growing:
+    """The rows of a table that another process appends to: each line is parsed once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._file: tuple[int, int] | None = None
+        self._size, self._time, self._end = 0, 0, 0
+        self._columns: list[str] = []
+        self._rows: list[dict[str, Cell]] = []
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """Returns the rows so far, without those that are torn or damaged; a table that was replaced is read anew.
+
+        Warns of damage when it reads the table as a whole. The caller must not change the list.
+        """
+        try:
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                same = self._columns and self._file == (found.st_dev, found.st_ino)
+                if same and (found.st_size, found.st_mtime_ns) == (self._size, self._time):
+                    return self._rows
+                if not same or found.st_size <= self._size:
+                    self._forget()
+                file.seek(self._end)
+                data = file.read()
+        except FileNotFoundError:
+            self._forget()
+            return []
+        self._file, self._size, self._time = (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
+        if self._columns:
+            lines = [text for _, text in _lines(data, self._end)]
+        else:
+            header, lines, problem = _checked(self._path, data)
+            self._columns = _cells(header)
+            if problem:
+                warnings.warn(Damage(problem), stacklevel=2)
+        self._end += data.rfind(b"\n") + 1
+        cells = (row for row in map(_cells, lines) if len(row) == len(self._columns))
+        self._rows = [*self._rows, *(dict(zip(self._columns, map(_number, row), strict=True)) for row in cells)]
+        return self._rows
 
 
 def truncate(path: Path, step: int) -> str:

@@ -138,6 +138,30 @@ def compare(
         raise UsageError(f"--smooth must be at least 1, not {smooth}.")
     if look.width < 0 or not math.isfinite(look.width):
         raise UsageError(f"--width must be a number of inches, not {look.width:g}.")
+    grouped = group(runs, by, metric, x)
+    result, normalised = judge(grouped, smooth, solved, lower_is_better)
+    make_folder(folder := expanded(out), "--out")
+    with lock.hold(folder):  # two comparisons would mix their files
+        files = figures.curves(grouped.curves, folder, X_LABELS[x], axis_label(result.metric), smooth, look)
+        if result.overall:
+            files += figures.profiles(THRESHOLDS, {g: _profile(strata) for g, strata in normalised.items()}, folder, look)
+        return result._replace(files=files + _write(result, grouped, folder, x, smooth))
+
+
+class Grouped(NamedTuple):
+    """The curves of runs, by environment and group."""
+
+    metric: str
+    by: tuple[str, ...]
+    panels: dict[str, dict[str, list[Seed]]]
+    """The seeds by environment and group."""
+    curves: dict[str, dict[str, list[Curve]]]
+    """The metric of each of these seeds."""
+    notes: list[str]
+
+
+def group(runs: Sequence[str | Path | Run], by: str = "", metric: str = "", x: Axis = "episodes") -> Grouped:
+    """Returns the curves that `compare` draws, with the seeds that they belong to."""
     notes: list[str] = []
     seeds = _without_copies(_load(runs), notes)
     chosen = _settings(by, seeds) if by else _differing(seeds)
@@ -148,9 +172,17 @@ def compare(
         for title, groups in panels.items()
     }
     _note_ends(panels, curves, x, notes)
+    return Grouped(metric, chosen, panels, curves, notes)
+
+
+def judge(
+    grouped: Grouped, smooth: int = 1, solved: float | None = None, lower_is_better: bool = False
+) -> tuple[Comparison, dict[str, list[np.ndarray]]]:
+    """Returns the statistics of groups, without files, and each group's scores in each environment normalised to [0, 1]."""
+    notes = list(grouped.notes)
     values = {
         title: {label: np.array([float(np.mean(y[-smooth:])) for _, y in group]) for label, group in groups.items()}
-        for title, groups in curves.items()
+        for title, groups in grouped.curves.items()
     }
     sign = -1.0 if lower_is_better else 1.0
     scores = [row for title, groups in values.items() for row in _scores(title, groups, sign, solved, notes)]
@@ -158,13 +190,7 @@ def compare(
     notes += _seed_notes(values, pairs)
     normalised = _normalised(values, sign)
     overall = [_overall(label, strata) for label, strata in normalised.items()]
-    make_folder(folder := expanded(out), "--out")
-    with lock.hold(folder):  # two comparisons would mix their files
-        files = figures.curves(curves, folder, X_LABELS[x], axis_label(metric), smooth, look)
-        if overall:
-            files += figures.profiles(THRESHOLDS, {g: _profile(strata) for g, strata in normalised.items()}, folder, look)
-        result = Comparison(metric, chosen, scores, pairs, overall, notes, files)
-        return result._replace(files=files + _write(result, curves, panels, folder, x, smooth))
+    return Comparison(grouped.metric, grouped.by, scores, pairs, overall, notes, []), normalised
 
 
 def _load(runs: Sequence[str | Path | Run]) -> list[Seed]:
@@ -527,7 +553,7 @@ def _latex(text: str) -> str:
     return " ".join(word or other for word, other in zip(words, plain, strict=True))
 
 
-def _write(result: Comparison, curves: Any, panels: Any, folder: Path, x: Axis, smooth: int) -> list[Path]:
+def _write(result: Comparison, grouped: Grouped, folder: Path, x: Axis, smooth: int) -> list[Path]:
     """Writes the tables and the data; returns the paths."""
     written = tables(result)
     text = [f"# Comparison by {', '.join(result.by)}\n\n![Learning curves](curves.png)\n"]
@@ -536,23 +562,28 @@ def _write(result: Comparison, curves: Any, panels: Any, folder: Path, x: Axis, 
         text.append("![Performance profiles](profiles.png)\n")
     text += ["".join(f"- {note}\n" for note in result.notes)] if result.notes else []
     settings = f"Curves over {x}" + f", averaged over {smooth} reports" * (smooth > 1)
-    text.append(f"{settings}; {len({s.run.path for g in panels.values() for m in g.values() for s in m})} runs.\n")
+    text.append(f"{settings}; {len({s.run.path for g in grouped.panels.values() for m in g.values() for s in m})} runs.\n")
     latex = "\n".join(f"% {title}\n{latex_table(header, rows)}" for title, header, rows in written)
-    rows = [
-        [title, label, seed.run.name, seed.number, *point]
-        for title, groups in panels.items()
-        for label, members in groups.items()
-        for seed, curve in zip(members, curves[title][label], strict=True)
-        for point in np.transpose(curve).tolist()
-    ]
     paths = {name: folder / name for name in (REPORT, "table.tex", "table.csv", "pairs.csv", "curves.csv", "marl-eval.json")}
     _write_text(paths[REPORT], "\n".join(text))
     _write_text(paths["table.tex"], latex)
     write_csv(paths["table.csv"], Scores._fields, result.scores)
     write_csv(paths["pairs.csv"], Pair._fields, result.pairs)
-    write_csv(paths["curves.csv"], ["environment", "group", "run", "seed", X_COLUMNS[x], result.metric], rows)
-    _write_text(paths["marl-eval.json"], json.dumps(marl_eval_data(result.metric, panels), indent=1))
+    write_csv(paths["curves.csv"], *curve_table(grouped, x))
+    _write_text(paths["marl-eval.json"], json.dumps(marl_eval_data(result.metric, grouped.panels), indent=1))
     return list(paths.values())
+
+
+def curve_table(grouped: Grouped, x: Axis) -> tuple[list[str], list[list[Any]]]:
+    """Returns header and rows of a table with every point of every seed."""
+    rows = [
+        [title, label, seed.run.name, seed.number, *point]
+        for title, groups in grouped.panels.items()
+        for label, members in groups.items()
+        for seed, curve in zip(members, grouped.curves[title][label], strict=True)
+        for point in np.transpose(curve).tolist()
+    ]
+    return ["environment", "group", "run", "seed", X_COLUMNS[x], grouped.metric], rows
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -150,6 +150,7 @@ EXTRAS = {
     "pettingzoo": "PettingZoo and Gymnasium environments",
     "export": "ONNX policies",
     "mp4": "films as MP4",
+    "view": "counterpoint view",
     "ray": "distributed learners",
     "tensorboard": "--tensorboard",
     "wandb": "--wandb",

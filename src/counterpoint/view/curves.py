@@ -1,5 +1,7 @@
 """Learning curves as small SVG pictures inside a page: no style attributes, colours of the films, text in the page's colour."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from html import escape
@@ -23,6 +25,11 @@ def plain(text: Any) -> str:
     """Returns a text without control characters: escape sequences, and marks that reorder or hide what follows."""
     text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", str(text))
     return re.sub("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]", "", text)
+
+
+def hashed(text: str) -> str:
+    """Returns the content security policy's name of a script or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def figures(rows: Rows) -> str:

@@ -80,7 +80,8 @@ class Page {
   paint() {
     this.dirty = false;
     this.frames_drawn++;
-    this.painter.dark = Boolean(this.tones?.matches);
+    const { theme } = this.document.documentElement.dataset;
+    this.painter.dark = theme ? theme === "dark" : Boolean(this.tones?.matches);
     const { stage } = this, picture = stage.picture();
     if (!picture) return this.painter.numbers(stage.frame.obs, this.info);
     const earlier = stage.frames.slice(Math.max(0, stage.cursor - 13), stage.cursor).map((frame) => stage.picture(frame));
@@ -151,15 +152,14 @@ class Page {
   build_policies() {
     const { document, info, stage } = this, moments = info.moments;
     const slider = this.get("moment");
-    if (moments.length > 1) {
-      slider.max = String(moments.length - 1);
-      slider.value = slider.max;
-      slider.addEventListener("input", () => {
-        for (const team of info.teams) if (moments.includes(stage.chosen[team])) stage.choose(team, this.moment());
-        this.moment_text();
-        this.show();
-      });
-    } else this.get("history").hidden = true;
+    slider.max = String(moments.length - 1);
+    slider.value = slider.max;
+    slider.addEventListener("input", () => {
+      for (const team of info.teams) if (moments.includes(stage.chosen[team])) stage.choose(team, this.moment());
+      this.moment_text();
+      this.show();
+    });
+    this.get("history").hidden = moments.length < 2;
     this.moment_text();
     const others = info.policies.map((policy, k) => [policy, k]).filter(([policy]) => policy.other);
     for (const team of others.length ? info.teams : []) {
@@ -176,6 +176,33 @@ class Page {
       for (const [policy, k] of others) select.append(element(document, "option", { value: String(k), textContent: policy.label }));
       this.get("swaps").append(element(document, "label", {}, `Team ${team} `, select));
     }
+  }
+
+  // Takes a newer policy of the run, which is still training, and follows it if the slider is at its end.
+  learn(policy) {
+    const { info, stage } = this, slider = this.get("moment"), last = info.moments[info.moments.length - 1];
+    if (stage.policies[last].episodes >= policy.episodes) return false;
+    const following = Number(slider.value) === info.moments.length - 1 || info.moments.length === 1;
+    stage.policies.push({ ...policy, parameters: policy.arrays.map((text) => decoded(text, policy.bits)) });
+    info.policies.push(policy);
+    info.moments.push(stage.policies.length - 1);
+    slider.max = String(info.moments.length - 1);
+    this.get("history").hidden = false;
+    if (following) {
+      slider.value = slider.max;
+      for (const team of info.teams) if (info.moments.includes(stage.chosen[team])) stage.choose(team, this.moment());
+      this.say(`The team is now as ${policy.label}.`);
+    }
+    info.last = this.moment();
+    this.moment_text();
+    this.show();
+    return following;
+  }
+
+  // Light or dark whatever the system says; empty: as the system says.
+  theme(name) {
+    this.document.documentElement.dataset.theme = name;
+    this.dirty = true;
   }
 
   moment() {

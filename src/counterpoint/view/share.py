@@ -2,7 +2,6 @@
 
 import base64
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from counterpoint.runs import Run, open_run
 from counterpoint.runs.files import write_whole
 from counterpoint.training.evaluate import reductions_of
 from counterpoint.view import curves, drawing, program
-from counterpoint.view.curves import plain
+from counterpoint.view.curves import hashed, plain
 from counterpoint.view.javascript import Program
 from counterpoint.viz.plots import columns
 from counterpoint.viz.render import colour_of
@@ -102,6 +101,25 @@ class Built(NamedTuple):
 
 def build(team: Policy, moments: Sequence[Policy], rivals: Sequence[tuple[str, Policy]], about: About) -> Built:
     """Returns the text of a page: `team` plays, `moments` are the same team earlier, `rivals` can take a team's place."""
+    pages, note = prepared(team, rivals, about)
+    final = packed(team, label_of(team), "t0")
+    swaps = packed_rivals(rivals)
+    empty = pages.text([final, *swaps], [0])
+    earlier = [untrained(team), *(moment for moment in moments if label_of(moment) != label_of(team))]
+    small = [packed(moment, label_of(moment), "t0", 16) for moment in earlier]
+    room = (LARGEST - len(empty.encode()) - 4096) // max((len(json.dumps(policy)) for policy in small), default=1)
+    kept = spread(small, max(room, 0))
+    policies = [*kept, final, *swaps]
+    return Built(pages.text(policies, list(range(len(kept) + 1))), len(kept) + 1, note)
+
+
+def packed_rivals(rivals: Sequence[tuple[str, Policy]]) -> list[dict[str, Any]]:
+    """Returns the policies of other runs as the page reads them."""
+    return [{**packed(rival, plain(name), f"t{k + 1}"), "other": True} for k, (name, rival) in enumerate(rivals)]
+
+
+def prepared(team: Policy, rivals: Sequence[tuple[str, Policy]], about: About) -> tuple["Pages", str]:
+    """Returns a page without its policies, and why the world is not drawn, if it is not."""
     world = compiled(team)
     for name, rival in rivals:
         check_rival(world.spec, name, compiled(rival).spec)
@@ -126,17 +144,7 @@ def build(team: Policy, moments: Sequence[Policy], rivals: Sequence[tuple[str, P
         "seed": best_seed(team),
         "speed": SPEED,
     }
-    code = script(translated, world, 1 + len(rivals), scene)
-    pages = Pages(info, code, about, world)
-    final = packed(team, label_of(team), "t0")
-    swaps = [{**packed(rival, plain(name), f"t{k + 1}"), "other": True} for k, (name, rival) in enumerate(rivals)]
-    empty = pages.text([final, *swaps], [0])
-    earlier = [untrained(team), *(moment for moment in moments if label_of(moment) != label_of(team))]
-    small = [packed(moment, label_of(moment), "t0", 16) for moment in earlier]
-    room = (LARGEST - len(empty.encode()) - 4096) // max((len(json.dumps(policy)) for policy in small), default=1)
-    kept = spread(small, max(room, 0))
-    policies = [*kept, final, *swaps]
-    return Built(pages.text(policies, list(range(len(kept) + 1))), len(kept) + 1, note)
+    return Pages(info, script(translated, world, 1 + len(rivals), scene), about, world), note
 
 
 def compiled(team: Policy) -> Env:
@@ -320,21 +328,23 @@ class Pages(NamedTuple):
     about: About
     world: Env
 
+    def allowed(self) -> str:
+        """Returns the page's content security policy: its own script and style by their hashes, and nothing else."""
+        own = f"script-src {hashed(self.code)}; style-src {hashed(style_sheet())}"
+        return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
     def text(self, policies: list[dict[str, Any]], moments: list[int]) -> str:
         """Returns the page with these policies; `moments` are those of the run itself, in the order of training."""
         info = {**self.info, "policies": policies, "moments": moments, "last": moments[-1]}
         data = json.dumps(info, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-        style = (resources.files("counterpoint.view") / "page.css").read_text()
-        allowed = f"script-src {hashed(self.code)}; style-src {hashed(style)}"
-        policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
         about = self.about
         facts = [about.algorithm, f"run {about.run}", policies[moments[-1]]["label"]]
         rows = list(about.rows)
         parts = {
-            "policy": policy,
+            "policy": self.allowed(),
             "version": escape(__version__),
             "title": escape(plain(f"{self.world.name} · {about.run}")),
-            "style": style,
+            "style": style_sheet(),
             "world": escape(plain(self.world.name)),
             "about": escape(plain(" · ".join(filter(None, facts)))),
             "curves": curves.figures(rows),
@@ -348,9 +358,8 @@ class Pages(NamedTuple):
         return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
-def hashed(text: str) -> str:
-    """Returns the content security policy's name of a script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def style_sheet() -> str:
+    return (resources.files("counterpoint.view") / "page.css").read_text()
 
 
 def results(rows: Sequence[Any]) -> str:

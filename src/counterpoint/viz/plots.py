@@ -103,7 +103,11 @@ def compare(
 
 def columns(rows: Rows) -> list[str]:
     """Returns the columns that contain a finite number, in order of appearance."""
-    return list(dict.fromkeys(name for row in rows for name, value in row.items() if math.isfinite(_number(value))))
+    found: dict[str, None] = {}
+    for row in rows:
+        if len(found) < len(row) or not row.keys() <= found.keys():  # most rows add nothing
+            found |= {name: None for name, value in row.items() if name not in found and math.isfinite(_number(value))}
+    return list(found)
 
 
 def curves(rows: Rows, column: str) -> list[Curve]:

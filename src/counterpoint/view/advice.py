@@ -1,0 +1,52 @@
+"""What is wrong with a run, and what to do about it, as the page shows it."""
+
+import importlib
+import importlib.util
+from typing import Any
+
+from counterpoint.core.errors import UsageError
+from counterpoint.runs import Run
+from counterpoint.view.catalogue import Item, trouble
+
+DIAGNOSES = "counterpoint.studies.why"
+"""The module behind `counterpoint why`."""
+SENTENCES = {
+    "damaged": ("A file of the run is damaged.", "Check every file: counterpoint verify RUN."),
+    "stalled": (
+        "The run is held by a process, but has written nothing for a long time.",
+        "Look whether its process still works; if it hangs, end it and continue with counterpoint resume RUN.",
+    ),
+    "diverged": (
+        "The returns are no longer finite numbers.",
+        "Resume from the last checkpoint with a smaller --lr or --clip.",
+    ),
+}
+"""By the word of the list: what it means, and what to do."""
+
+
+def advice(run: Run, item: Item) -> list[dict[str, str]]:
+    """Returns what the list noticed and what `counterpoint why` finds: name, words, evidence and cure of each."""
+    found = [
+        {
+            "name": word,
+            "words": SENTENCES[word][0],
+            "evidence": item.problem if word == "damaged" else "",
+            "cure": SENTENCES[word][1],
+        }
+        for word in trouble(item)
+    ]
+    known = {finding["name"] for finding in found}
+    return [*found, *(finding for finding in diagnosed(run) if finding["name"] not in known)]
+
+
+def diagnosed(run: Run) -> list[dict[str, str]]:
+    """Returns the findings of `counterpoint why`; none in a version without it."""
+    if importlib.util.find_spec(DIAGNOSES) is None:
+        return []
+    diagnose: Any = importlib.import_module(DIAGNOSES).diagnose
+    try:
+        findings = diagnose(run)
+    except UsageError:  # there is too little to judge by, which a new run need not be told
+        return []
+    names = ("name", "words", "evidence", "cure")
+    return [{name: str(getattr(finding, name, "")) for name in names} for finding in findings]
