@@ -52,4 +52,4 @@ def _rough_size(spec: Spec, learning: Any) -> float:
     if getattr(learning, "model", "") or not {"num_units", "num_layers"} <= vars(learning).keys():
         return math.inf
     inputs, units = spec.num_agents * (spec.obs_size + spec.act_size + spec.num_agents), learning.num_units
-    return 4 * 100 * spec.num_agents * units * (inputs + 8 * learning.num_layers * units)
+    return 400.0 * spec.num_agents * units * (inputs + 8 * learning.num_layers * units)
