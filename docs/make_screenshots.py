@@ -68,7 +68,10 @@ def view(browser: Browser, target: Path) -> None:
             page.run("document.getElementById('search').value = 'simple_spread'; app.list.show()")
             page.click("#choose-shown")
             page.run("document.getElementById('search').value = ''; app.list.show()")
-            page.wait("app.charts.charts.length && app.charts.charts[0].data?.length > 4")
+            page.run("app.list.open([...app.list.runs.values()].find((run) => run.name === 'spread-64-units').id)")
+            page.wait("document.querySelectorAll('#by option').length > 3")
+            page.run("document.getElementById('by').value = 'run'; app.show()")
+            page.wait("app.charts.charts.length && app.charts.charts[0].data?.some((trace) => trace.name === 'spread-tuned')")
             for tab, ready in TABS.items():
                 page.run(f"app.open('{tab}')")
                 ready(page)

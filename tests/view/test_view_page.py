@@ -94,6 +94,8 @@ def test_two_runs_have_bands_and_statistics(browser, server):
     traces = page.run("app.charts.charts[0].data.map((trace) => [trace.name, trace.fill ?? ''])")
     assert [name for name, fill in traces if fill == "tonexty"] == ["lr=0.01 high", "lr=0.02 high"]
     assert page.run("app.charts.charts[0].getAttribute('aria-label')").count("mean of 5 seeds") == 2
+    buttons = page.run("[...document.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title)")
+    assert buttons == ["Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"]  # none that sends the data away
     page.click("#tab-statistics")
     page.wait("document.querySelectorAll('#statistics table').length === 2")
     assert "probability of improvement" in page.run("document.getElementById('statistics').textContent")

@@ -99,7 +99,7 @@ def drawn(wish: Wish) -> dict[str, Any]:
                     "title": title,
                     "metric": grouped.metric,
                     "x": X_LABELS[wish.x],
-                    "y": axis_label(grouped.metric).replace("\n", " "),
+                    "y": axis_label(grouped.metric).split("\n"),
                     "share": lowest >= 0 and highest <= 1,
                     "groups": lines,
                 }

@@ -96,7 +96,7 @@ export class Charts {
       title: { text: literal(`${panel.title}`, 70), font: { size: 14 }, x: 0, xref: "paper", xanchor: "left", y: 0.98, yanchor: "top" },
       hovermode: "x unified", showlegend: labels > 1, uirevision: key, height: 320 + 18 * Math.min(rows, 8),
       xaxis: { title: { text: literal(panel.x), font: { size: 12 } }, rangemode: "tozero" },
-      yaxis: { title: { text: literal(panel.y), font: { size: 12 } }, type: log ? "log" : "linear", ...(panel.share && !log ? { range: [-0.03, 1.03] } : {}) },
+      yaxis: { title: { text: panel.y.map((line) => literal(line)).join("<br>"), font: { size: 12 } }, type: log ? "log" : "linear", ...(panel.share && !log ? { range: [-0.03, 1.03] } : {}) },
     });
     shape.xaxis.uirevision = shape.yaxis.uirevision = key;
     chart.setAttribute("aria-label", spoken(panel));
@@ -156,5 +156,5 @@ function spoken(panel) {
     const spread = seeds > 1 ? `, mean of ${seeds} seeds with the ${band}` : "";
     return `${label}: from ${number(mean[0])} to ${number(mean[mean.length - 1])} at ${whole(x[x.length - 1])}${spread}`;
   });
-  return `${panel.y} over ${panel.x} in ${panel.title}. ${parts.join(". ")}.`;
+  return `${panel.y.join(" ")} over ${panel.x} in ${panel.title}. ${parts.join(". ")}.`;
 }

@@ -99,6 +99,7 @@ class App {
     get("nothing").hidden = runs.length > 0;
     get("chart-bar").hidden = !many || !runs.length;
     get("run-bar").hidden = many || !runs.length;
+    for (const part of document.querySelectorAll(".curves-only")) part.hidden = this.tab !== "curves";
     for (const tab of TABS) get(`view-${tab}`).hidden = tab !== this.tab || !runs.length;
     options(get("current"), runs.map((run) => [run.id, run.name]), current?.id ?? "");
     this.#address();
@@ -108,7 +109,7 @@ class App {
         await this.charts.offer(runs, this.asked.metric);
         this.asked.metric = undefined;
         await (this.tab === "curves" ? this.charts.draw(runs) : this.charts.judge(runs));
-      } else if (this.tab === "stage") await this.player.show(current, runs.filter((run) => run !== current && run.env === current.env));
+      } else if (this.tab === "stage") await this.player.show(current, runs.filter((run) => run !== current && run.env === current.env && run.policy));
       else if (this.tab === "learners") await this.learners.show(current);
       else await this.about.show(current);
     } catch (error) {

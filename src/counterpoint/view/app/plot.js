@@ -44,7 +44,11 @@ export function layout(more = {}) {
   };
 }
 
-export const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage"], doubleClick: "reset" };
+// Buttons are named one by one: by default Plotly also offers to send the data to its own server.
+export const CONFIG = {
+  responsive: true, displaylogo: false, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]], doubleClick: "reset",
+  plotlyServerURL: "", showSendToCloud: false,
+};
 
 // Zooms and moves a chart by keys: + − ← → 0.
 export function keys(chart) {

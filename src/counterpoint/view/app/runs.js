@@ -183,7 +183,8 @@ export class RunList {
     say(parts.cells.speed, speed(run.speed));
     say(parts.cells.env, run.env);
     say(parts.cells.algorithm, run.algorithm + (run.seeds > 1 ? `, ${run.seeds} seeds` : ""));
-    const different = Object.entries(run.differs).map(([name, value]) => `${name}=${value}`);
+    const late = ([name]) => Number(/^(num_)?seeds?$/.test(name)); // what differs between most runs comes last
+    const different = Object.entries(run.differs).sort((a, b) => late(a) - late(b)).map(([name, value]) => `${name}=${value}`);
     const more = different.length > MOST_DIFFERENCES ? ` and ${different.length - MOST_DIFFERENCES} more` : "";
     say(parts.cells.differs, different.slice(0, MOST_DIFFERENCES).join(" ") + more);
     parts.cells.differs.title = different.join("\n");
