@@ -69,3 +69,10 @@ def test_python_environments_are_checked_too():
     assert problems_with("gymnasium.envs.classic_control.cartpole:CartPoleEnv") == []
     with pytest.raises(UsageError, match="has no possible_agents"):
         check_env(object())
+
+
+def test_an_environment_that_fails_to_close_has_done_its_work(capsys: pytest.CaptureFixture[str]):
+    hostile = Path(__file__).parents[1] / "chaos" / "hostile.py"
+    env = open_environment(f"{hostile}:Hostile", {"kind": "close_raises"}, (), 0)
+    assert env.spec.num_agents == 1
+    assert "close raised ValueError: cannot close" in capsys.readouterr().err

@@ -27,6 +27,14 @@ MASK = "action_mask"
 """The key under which an observation or an info holds an action mask, by PettingZoo's convention."""
 
 
+def close_env(env: Any) -> None:
+    """Closes an environment; one that fails to close has done its work, so the error goes to stderr and no further."""
+    try:
+        env.close()
+    except Exception as error:
+        print(f"{type(env).__name__}.close raised {_brief(error)}", file=sys.stderr)
+
+
 def open_env(address: str, arguments: Mapping[str, Any], render: bool = False, factory: Any = None) -> Any:
     """Opens the environment at an address as a parallel one; with `render`, one that draws images, or None if it cannot.
 

@@ -14,7 +14,16 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import by_value
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Environment
-from counterpoint.external.adapters import describe, flattener, legal_entries, load_factory, mask_key, native, open_env
+from counterpoint.external.adapters import (
+    close_env,
+    describe,
+    flattener,
+    legal_entries,
+    load_factory,
+    mask_key,
+    native,
+    open_env,
+)
 from counterpoint.external.workers import EnvSetup
 
 
@@ -92,7 +101,7 @@ def open_environment(address: str, arguments: Mapping[str, Any], teams: Sequence
         try:
             found = describe(env, address, teams, max_steps)
         finally:
-            env.close()
+            close_env(env)
     hashable = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in arguments.items())
     return External(address, hashable, *found)
 

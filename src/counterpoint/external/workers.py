@@ -30,7 +30,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import WORKER, first_line
 from counterpoint.core.numpy_policy import Layer
 from counterpoint.core.spaces import Spec
-from counterpoint.external.adapters import EnvCopy, InfoMetrics, episode_metrics, load_factory, open_env
+from counterpoint.external.adapters import EnvCopy, InfoMetrics, close_env, episode_metrics, load_factory, open_env
 
 TRIES = 3
 """How often one request is sent before the run gives up."""
@@ -240,7 +240,7 @@ class RolloutWorker:
     def close(self) -> None:
         """Closes all copies."""
         for copy in self._copies.values():
-            copy.env.close()
+            close_env(copy.env)
 
 
 class EvalWorker:
@@ -291,7 +291,7 @@ class EvalWorker:
         """Closes the environments."""
         for copy in self._copies.values():
             if copy is not None:
-                copy.env.close()
+                close_env(copy.env)
 
 
 def evaluate(setup: EnvSetup, request: EvalRequest) -> EvalResult:
