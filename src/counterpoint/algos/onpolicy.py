@@ -278,9 +278,25 @@ def shared(params: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], params)
 
 
-def plain_actors(config: Settings, spec: Spec, actor: Network) -> Params | None:
-    """Returns one perceptron per agent that acts like the actors, or None if they are recurrent."""
-    return None if config.recurrent else sharing.plain(sharing_of(config, spec), actor.body)
+def plain_actors(config: Any, spec: Spec, actor: Network) -> Params | Network | None:
+    """Returns one network per agent that acts like the actors, or None if that is impossible."""
+    shared = sharing_of(config, spec)
+    return plain_network(shared, actor) if config.recurrent else sharing.plain(shared, actor.body)
+
+
+def plain_network(shared: Sharing | None, actor: Network) -> Network | None:
+    """Returns one recurrent network per agent that acts like the shared ones, as `sharing.plain` does for perceptrons."""
+    if shared is None:
+        return actor
+    each = sharing.expanded(shared, actor)
+    if not shared.ids:
+        return each
+    assert actor.cell is not None
+    assert each.cell is not None
+    folded = sharing.plain(shared, actor.body or (actor.cell.inputs,))
+    if folded is None:
+        return None
+    return each._replace(body=folded) if actor.body else each._replace(cell=each.cell._replace(inputs=folded[0]))
 
 
 # --- Rewards and returns.
