@@ -35,16 +35,21 @@ def steps_of(first: int, count: int, ends: set[tuple[int, int]]) -> Transition:
 def filled(adds: int, ends: set[tuple[int, int]], capacity: int = 8 * ENVS, num_batches: int = 1):
     memory = sequences(example(PAIR), capacity, 64, 2 * ENVS, ENVS, burn_in=2, length=3, num_batches=num_batches)
     state = memory.init()
+    add = jax.jit(memory.add, compiler_options={"xla_backend_optimization_level": 0})
     for k in range(adds):
-        state = memory.add(state, steps_of(2 * k, 2, ends))
+        state = add(state, steps_of(2 * k, 2, ends))
     return memory, state
+
+
+def draw(memory):
+    return jax.jit(memory.sample, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.mark.parametrize("adds", [3, 4, 7])
 def test_a_sequence_is_five_successive_steps_of_one_environment(adds):
     """Eight steps fit: after fourteen the oldest six are gone, wherever the ring's end is."""
     memory, state = filled(adds, set())
-    batch = memory.sample(state, prng.key(0))
+    batch = draw(memory)(state, prng.key(0))
     seen = np.asarray(batch.obs)[:, 0, 0].reshape(5, 64)
     env, time = seen[0] // 100, seen % 100
     assert (seen // 100 == env).all()
@@ -57,7 +62,7 @@ def test_a_sequence_is_five_successive_steps_of_one_environment(adds):
 def test_nobody_counts_until_memory_is_warm():
     """The first two steps refresh memory, unless the sequence starts with an episode or an episode starts among them."""
     memory, state = filled(7, {(9, 0), (7, 1)})
-    batch = memory.sample(state, prng.key(1))
+    batch = draw(memory)(state, prng.key(1))
     seen = np.asarray(batch.obs)[:, 0, 0].reshape(5, 64)
     begins, counts = (np.asarray(part).reshape(5, 64, -1) for part in (batch.begins, batch.alive))
     for b in range(64):
@@ -72,7 +77,7 @@ def test_nobody_counts_until_memory_is_warm():
 
 def test_the_first_steps_of_a_run_start_an_episode():
     memory, state = filled(3, set())
-    batch = memory.sample(state, prng.key(0))
+    batch = draw(memory)(state, prng.key(0))
     first = np.asarray(batch.obs)[:64, 0, 0] % 100 == 0
     assert first.any()
     np.testing.assert_array_equal(np.asarray(batch.alive)[:64].all(-1), first)
@@ -80,13 +85,13 @@ def test_the_first_steps_of_a_run_start_an_episode():
 
 def test_steps_that_are_not_there_yet_count_for_nobody():
     memory, state = filled(1, set())
-    batch = memory.sample(state, prng.key(0))
+    batch = draw(memory)(state, prng.key(0))
     np.testing.assert_array_equal(np.asarray(batch.alive).reshape(5, -1).any(1), [True, True, False, False, False])
 
 
 def test_each_agent_may_have_sequences_of_its_own():
     memory, state = filled(4, {(2, 0)}, num_batches=2)
-    batch = memory.sample(state, prng.key(0))
+    batch = draw(memory)(state, prng.key(0))
     assert batch.obs.shape == (2, 5 * 64, 2, 1)
     seen = np.asarray(batch.obs)[:, :, 0, 0].reshape(2, 5, 64)
     assert (np.diff(seen, axis=1) == 1).all()

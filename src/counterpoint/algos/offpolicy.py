@@ -376,9 +376,7 @@ def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action
     return mlp_from_first(critic, product, True, COLUMNS, problem.critic_activation)[0]
 
 
-def next_q(
-    problem: Problem, critic: Params | Any, next_inputs: Float[Array, "I B"], *past: Float[Array, "..."]
-) -> Float[Array, " B"]:
+def next_q(problem: Problem, critic: Params | Any, next_inputs: Float[Array, "I B"], *past: Array) -> Float[Array, " B"]:
     """Returns Q of what follows each step; `past_of` the view are what a critic that remembers has read before."""
     return next_values(problem, critic, next_inputs, *past)[0] if past else q(problem, critic, next_inputs)
 

@@ -29,8 +29,8 @@ def save(path: Path, graphs: list["Graph"], about: dict[str, Any]) -> None:
 class Graph:
     """One agent's network and heads as ONNX nodes: `obs` [batch, O] in; `action`, `outputs` and `choice` out.
 
-    A recurrent agent also takes `hidden` [batch, H], zeros at the start of an episode, and returns `next_hidden`, which belongs to
-    the next step.
+    A recurrent agent also takes `hidden` [batch, H], zeros at the start of an episode, and returns `next_hidden`, for the next
+    step.
     """
 
     def __init__(self, prefix: str, team: Team) -> None:
