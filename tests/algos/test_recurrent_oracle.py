@@ -101,7 +101,7 @@ def in_time(batch):
 
 
 def flat(x):
-    return x.reshape(T, B, -1)
+    return x.reshape(T, B, -1).astype(np.float64)
 
 
 def restated_targets(steps, i, future, num_steps):
@@ -127,7 +127,7 @@ def assert_gradient(opt, i, expected):
         np.testing.assert_allclose(found, 0.1 * wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize("num_steps", [1, 2])
+@pytest.mark.parametrize("num_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_recurrent_maddpg_is_what_the_equations_say(num_steps, monkeypatch):
     monkeypatch.setattr(maddpg, "gumbel", lambda key, shape: jnp.zeros(shape))
     config = maddpg.Config(**SIZES, n_step=num_steps, lr=1e-2, logit_cost=0.1)

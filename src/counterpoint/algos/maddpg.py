@@ -111,7 +111,7 @@ def update_agent(
     next_action = offpolicy.target_actions(problem, agents.target_actor, batch, config.relax, noise)
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, next_action), i)
     past = offpolicy.past_of(view)
-    next_q = offpolicy.one_by_one(partial(offpolicy.next_q, problem))(own.target_critic, next_inputs, *past)
+    next_q = offpolicy.one_by_one(partial(offpolicy.next_q, problem), problem)(own.target_critic, next_inputs, *past)
     rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
     y = offpolicy.targets(config, problem, mine, batch, offpolicy.standardised(rewards, mine.reward), next_q)
 
@@ -137,7 +137,7 @@ def train_actor(
 ) -> tuple[Params | Any, optax.OptState, dict[str, Float[Array, ""]]]:
     """Returns the actor after one step up the critic, its optimiser and metrics."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem))(actor, critic, view, noise)
+    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem), problem)(actor, critic, view, noise)
     grads, metrics = offpolicy.per_living(problem, view, (grads, {"actor_loss": loss}))
     return *offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), metrics
 

@@ -376,7 +376,7 @@ def update_agent(
     later = decide_all(problem, raw, batch.next_legal, noise_of(problem, key_target, shape))
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, later.action), i)
     at_next = jax.tree.map(lambda leaf: leaf[i], later)
-    next_value = offpolicy.one_by_one(partial(target_value, problem))(
+    next_value = offpolicy.one_by_one(partial(target_value, problem), problem)(
         own.target_critics, next_inputs, at_next, own.log_alpha, *offpolicy.past_of(view)
     )
     rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
@@ -412,7 +412,9 @@ def learn(
     """Returns the agent's networks after one step each, their optimisers, metrics, and the TD errors of the samples."""
     critics = tuple(offpolicy.with_averages(problem, critic, view.inputs, config.critic_activation) for critic in own.critics)
     nets = Nets(offpolicy.with_averages(problem, own.actor, view.obs), critics, own.log_alpha)  # pyright: ignore[reportArgumentType]
-    (_, (metrics, errors)), grads = offpolicy.gradient(partial(losses, config, problem), has_aux=True)(nets, view, known)
+    (_, (metrics, errors)), grads = offpolicy.gradient(partial(losses, config, problem), problem, has_aux=True)(
+        nets, view, known
+    )
     grads = grads._replace(critics=tuple(offpolicy.only_visible(problem, grad, i) for grad in grads.critics))
     grads, metrics = offpolicy.per_living(problem, view, (grads, metrics))
 

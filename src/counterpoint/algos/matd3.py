@@ -101,7 +101,7 @@ def update_agent(
     next_action = smoothed(config, problem, next_action, jax.random.fold_in(key_target, 1))
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, next_action), i)
     past = offpolicy.past_of(view)
-    next_value = offpolicy.one_by_one(partial(smaller_q, problem))(own.target_critics, next_inputs, *past)
+    next_value = offpolicy.one_by_one(partial(smaller_q, problem), problem)(own.target_critics, next_inputs, *past)
     rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
     y = offpolicy.targets(config, problem, mine, batch, offpolicy.standardised(rewards, mine.reward), next_value)
 
@@ -148,7 +148,7 @@ def train_actor(
 ) -> tuple[Params | Any, optax.OptState, Float[Array, ""]]:
     """Returns the actor after one step up the first critic, its optimiser and its loss; as they were if it is not due."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem))(due, actor, critic, view, noise)
+    loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem), problem)(due, actor, critic, view, noise)
     grads, loss = offpolicy.per_living(problem, view, (grads, loss))
     stepped = (*offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), loss)
     return where(due, stepped, (own.actor, own.actor_opt, own.actor_loss))

@@ -400,8 +400,8 @@ def all_outputs(
     """Returns the raw outputs of the actors of all agents, one after another."""
     obs = _indexed(problem, obs)
     if begins is not None:
-        run = one_by_one(lambda actor, obs, begins: outputs(problem, actor, obs, begins=begins))
-        return jax.vmap(run, in_axes=(0, 0, None))(actor, obs, begins)
+        run = partial(outputs, problem, begins=begins)
+        return jax.vmap(run)(actor, obs)
     return jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(actor, obs)
 
 
@@ -410,11 +410,12 @@ def next_outputs(problem: Problem, actor: Params | Any, batch: Transition) -> Fl
     if batch.begins is None:
         return all_outputs(problem, actor, batch.next_obs)
 
-    def follow(actor: Network, next_obs: Array, obs: Array, begins: Array) -> Array:
+    begins = batch.begins
+
+    def follow(actor: Network, next_obs: Array, obs: Array) -> Array:
         return recurrent.step(actor, next_obs, recurrent.run(actor, obs, begins, problem.length).after)
 
-    each = _indexed(problem, batch.next_obs), _indexed(problem, batch.obs)
-    return jax.vmap(one_by_one(follow), in_axes=(0, 0, 0, None))(actor, *each, batch.begins)
+    return jax.vmap(follow)(actor, _indexed(problem, batch.next_obs), _indexed(problem, batch.obs))
 
 
 def _indexed(problem: Problem, obs: Float[Array, "N O B"]) -> Float[Array, "N I B"]:
@@ -527,9 +528,13 @@ def max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
 # --- One optimiser step.
 
 
-def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, which `vmap` turns into a loop on CPUs: one agent's minibatch fits into a core's cache."""
-    return jax.custom_batching.sequential_vmap(function) if jax.default_backend() == "cpu" else function
+def one_by_one(function: Callable[..., Any], problem: Problem | None = None) -> Callable[..., Any]:
+    """Returns the function, which `vmap` turns into a loop on CPUs: one agent's minibatch fits into a core's cache.
+
+    Networks that remember follow sequences in many small steps, which cost less for all agents together.
+    """
+    together = problem is not None and problem.length > 0
+    return function if together or jax.default_backend() != "cpu" else jax.custom_batching.sequential_vmap(function)
 
 
 def with_averages(
@@ -541,19 +546,19 @@ def with_averages(
     return move_averages(params, inputs, mean_over(problem.axis), activation)
 
 
-def gradient(loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
+def gradient(loss: Callable[..., Any], problem: Problem, has_aux: bool = False) -> Callable[..., Any]:
     """Returns (params, view, …) → (value of the loss, gradient with respect to params), one agent after another."""
-    return one_by_one(jax.value_and_grad(loss, has_aux=has_aux))
+    return one_by_one(jax.value_and_grad(loss, has_aux=has_aux), problem)
 
 
-def gradient_if(loss: Callable[..., Any]) -> Callable[..., Any]:
+def gradient_if(loss: Callable[..., Any], problem: Problem) -> Callable[..., Any]:
     """Returns (due, params, …) → (value of the loss, gradient), or zeros without computing them if nothing is due."""
 
     def compute(due: Bool[Array, ""], params: Params | Any, *rest: Any) -> Any:
         nothing = (jnp.zeros((), jax.tree.leaves(params)[0].dtype), jax.tree.map(jnp.zeros_like, params))
         return jax.lax.cond(due, lambda: jax.value_and_grad(loss)(params, *rest), lambda: nothing)
 
-    return one_by_one(compute)
+    return one_by_one(compute, problem)
 
 
 def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Params | Any:
@@ -663,7 +668,7 @@ def train_critic(
 ) -> tuple[Params | Any, optax.OptState, Float[Array, " B"], dict[str, Float[Array, ""]]]:
     """Returns critic i after one step towards y, its optimiser, its values before the step, and metrics."""
     critic = with_averages(problem, critic, view.inputs, config.critic_activation)
-    (loss, values), grads = gradient(partial(critic_loss, problem), has_aux=True)(critic, view, y)
+    (loss, values), grads = gradient(partial(critic_loss, problem), problem, has_aux=True)(critic, view, y)
     grads = only_visible(problem, grads, i)
     metrics = {"critic_loss": loss, "q": jnp.mean(view.alive * values), "td_target": jnp.mean(view.alive * y)}
     grads, metrics = per_living(problem, view, (grads, metrics))

@@ -132,7 +132,7 @@ def init_network(
     )
 
 
-def sharing_of(config: Settings, spec: Spec) -> Sharing | None:
+def sharing_of(config: Any, spec: Spec) -> Sharing | None:
     """Returns which agents share an actor, or None if nobody does."""
     return sharing.sharing_of(config.share, spec)
 
@@ -184,8 +184,8 @@ def begin(config: Settings, spec: Spec) -> Carry:
     return jnp.zeros((spec.num_agents, config.num_units)) if config.recurrent else ()
 
 
-def policy(config: Settings, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
-    """Returns the logits [*b, N, A] of every agent and its hidden state after this step."""
+def policy(config: Any, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
+    """Returns the logits [*b, N, A] of every agent and its hidden state after this step; of the settings it reads `share`."""
     shared = sharing_of(config, spec)
     inputs = sharing.with_indices(shared, obs)
     if actor.cell is None or actor.head is None:
