@@ -100,6 +100,14 @@ def test_a_batch_counts_steps_not_sequences() -> None:
     assert built.memory.init().rows.shape[0] >= 240
 
 
+@pytest.mark.slow
+def test_switch2_without_a_clock_is_solved(tmp_path: Path) -> None:
+    """Agents see their own cell only: who waits for the other must remember having waited."""
+    settings = {"num_episodes": 8000, "seed": 100, "devices": 1, "plots_dir": ""}
+    run = counterpoint.train(preset="masac-switch2-v0", save_dir=str(tmp_path), **settings)
+    assert run.rows()[-1]["eval/success"] == 1.0
+
+
 @pytest.mark.parametrize("name", [name for name in presets.PRESETS if name.endswith("switch2-v0")])
 def test_presets_of_switch2_v0_can_be_trained(name: str) -> None:
     config = presets.preset(name)
