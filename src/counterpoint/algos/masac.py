@@ -253,7 +253,8 @@ def values(
     A critic that remembers has read `past` in the steps before (`offpolicy.past_of`).
     """
     if past:
-        before = recurrent.run(critic, *past, problem.length, problem.critic_activation).before
+        read, begins = past
+        before = recurrent.run(critic, read, begins, problem.length, problem.critic_activation).before
         return recurrent.step(critic, changed(inputs, first, change), before, problem.critic_activation)
     if problem.model is not None:
         return problem.model.apply(critic, changed(inputs, first, change).T).T
@@ -294,8 +295,11 @@ def target_value(
     *past: Array,
 ) -> Float[Array, " B"]:
     """Returns the soft value of the next observations by the smaller of two critics."""
-    at_next = offpolicy.next_values if past else values
-    smaller = jnp.minimum(*(at_next(problem, critic, inputs, *past) for critic in critics))
+
+    def at_next(critic: Params | Any) -> Float[Array, "C B"]:
+        return offpolicy.next_values(problem, critic, inputs, *past) if past else values(problem, critic, inputs)
+
+    smaller = jnp.minimum(*map(at_next, critics))
     return soft_value(decision, smaller, jnp.exp(log_alpha))
 
 

@@ -384,7 +384,11 @@ def next_q(problem: Problem, critic: Params | Any, next_inputs: Float[Array, "I 
 
 
 def next_values(
-    problem: Problem, critic: Network, next_inputs: Float[Array, "I B"], inputs: Float[Array, "I B"], begins: Bool[Array, " B"]
+    problem: Problem,
+    critic: Network | Any,
+    next_inputs: Float[Array, "I B"],
+    inputs: Float[Array, "I B"],
+    begins: Bool[Array, " B"],
 ) -> Float[Array, "H B"]:
     """Returns the outputs for what follows each step of a network that remembers the step and those before it."""
     after = recurrent.run(critic, inputs, begins, problem.length, problem.critic_activation).after
@@ -414,7 +418,7 @@ def next_outputs(problem: Problem, actor: Params | Any, batch: Transition) -> Fl
 
     begins = batch.begins
 
-    def follow(actor: Network, next_obs: Array, obs: Array) -> Array:
+    def follow(actor: Network | Any, next_obs: Array, obs: Array) -> Array:
         return recurrent.step(actor, next_obs, recurrent.run(actor, obs, begins, problem.length).after)
 
     return jax.vmap(follow)(actor, _indexed(problem, batch.next_obs), _indexed(problem, batch.obs))

@@ -63,7 +63,7 @@ def masked_inputs(network: Network, seen: Float[Array, " I"]) -> Network:
 
 
 def run(
-    network: Network, x: Float[Array, "I C"], begins: Bool[Array, " C"], length: int, activation: Activation = "relu"
+    network: Network | Any, x: Float[Array, "I C"], begins: Bool[Array, " C"], length: int, activation: Activation = "relu"
 ) -> Run:
     """Returns what a network makes of sequences of that length, each from nothing remembered."""
     cell = network.cell
@@ -83,7 +83,7 @@ def run(
 
 
 def step(
-    network: Network, x: Float[Array, "I C"], hidden: Float[Array, "C U"], activation: Activation = "relu"
+    network: Network | Any, x: Float[Array, "I C"], hidden: Float[Array, "C U"], activation: Activation = "relu"
 ) -> Float[Array, "H C"]:
     """Returns the outputs for one step each that begins with these hidden states: those `before` a step for another input at
     that step, those `after` it for the step that follows."""

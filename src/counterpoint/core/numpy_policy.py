@@ -220,7 +220,7 @@ def remembering(team: Team, hidden: np.ndarray | None, obs: np.ndarray) -> tuple
 def _unit(layer: Layer, gates: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     """Returns the next hidden states [N, E, H] of a gated recurrent unit, as `nets.gru_from_first`."""
     reset, update, candidate = np.split(gates, 3, axis=-1)
-    reset_by, update_by, candidate_by = np.split(np.matmul(hidden, layer.state_weight) + layer.state_bias, 3, axis=-1)
+    reset_by, update_by, candidate_by = np.split(hidden @ np.asarray(layer.state_weight) + layer.state_bias, 3, axis=-1)
     keep = _sigmoid(update + update_by)
     return keep * hidden + (1 - keep) * np.tanh(candidate + _sigmoid(reset + reset_by) * candidate_by)
 

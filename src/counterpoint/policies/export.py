@@ -388,7 +388,7 @@ def trials_of(run: Run, policy: Policy, count: int) -> tuple[np.ndarray, Answers
         outputs = jax.vmap(_recalled, in_axes=(0, 2), out_axes=1)(actor, jnp.asarray(obs))
     else:
         outputs = jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(actor, jnp.asarray(obs[0]))
-    outputs, action = np.asarray(outputs), None
+    outputs, action = np.asarray(outputs), jnp.zeros(())
     for seen in obs:
         action, carry = policy.algo.greedy(policy.parameters, carry, jnp.asarray(seen), None)
     greedy = np.asarray(to_world(spec, action))
