@@ -60,11 +60,8 @@ QUICK = {("maddpg-recurrent", "padded heads"), ("masac-recurrent", "mixed")}
 
 
 def some(names):
-    """Names as parameters, of which most variants are slow."""
-    late = [name in VARIANTS and name != "maddpg-recurrent" for name in names]
-    return [
-        pytest.param(name, marks=[pytest.mark.slow] * slow, id=find(name).name) for name, slow in zip(names, late, strict=True)
-    ]
+    """Names as parameters, of which the variants are slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS), id=find(name).name) for name in names]
 
 
 CASES = [
