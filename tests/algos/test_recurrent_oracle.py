@@ -170,6 +170,7 @@ def test_recurrent_maddpg_is_what_the_equations_say(num_steps, monkeypatch):
         assert_gradient(after.actor_opt, i, differences(actor_loss, actor))
 
 
+@pytest.mark.slow
 def test_recurrent_masac_is_what_the_equations_say(monkeypatch):
     """Choices are those with the largest logits, for there is no noise; critics do not read their own agent's."""
     monkeypatch.setattr(masac, "gumbel", lambda key, shape: jnp.zeros(shape))

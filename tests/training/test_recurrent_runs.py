@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -76,6 +77,7 @@ def test_a_stopped_run_ends_as_if_left_alone(name: str, tmp_path: Path) -> None:
     assert np.isfinite([row["critic_loss/" + counterpoint.load(calm).env.spec.agents[0]] for row in calm.rows()[-2:]]).all()
 
 
+@pytest.mark.slow
 def test_what_is_remembered_outlives_a_rollout_and_not_an_episode(tmp_path: Path) -> None:
     """The policy of a short run on an external environment acts on what it has seen before, until it is reset."""
     run = counterpoint.train(save_dir=str(tmp_path), exp_name="zoo", **ZOO | {"num_episodes": 8})
@@ -84,9 +86,9 @@ def test_what_is_remembered_outlives_a_rollout_and_not_an_episode(tmp_path: Path
     spec, rng = team.env.spec, np.random.default_rng(0)
     seen = np.stack([rng.normal(size=(1, *spec.obs_mask.shape)) * spec.obs_mask for _ in range(2)]).astype(np.float32)
     begin = team._carry
-    _, after = team.algo.greedy(team.parameters, begin, seen[0], None)
-    again, _ = team.algo.greedy(team.parameters, after, seen[1], None)
-    afresh, _ = team.algo.greedy(team.parameters, begin, seen[1], None)
+    _, after = team.algo.greedy(team.parameters, begin, jnp.asarray(seen[0]), None)
+    again, _ = team.algo.greedy(team.parameters, after, jnp.asarray(seen[1]), None)
+    afresh, _ = team.algo.greedy(team.parameters, begin, jnp.asarray(seen[1]), None)
     boxes = ~np.array([bool(getattr(space, "heads", ())) for space in spec.action_spaces])
     assert not np.allclose(np.asarray(again)[0, boxes], np.asarray(afresh)[0, boxes])
     assert not np.asarray(begin.hidden).any()
