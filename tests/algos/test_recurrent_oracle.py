@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from counterpoint.algos import maddpg, masac
-from counterpoint.core import prng
+from counterpoint.core import actions, prng
 from counterpoint.core.spaces import Discrete
 from counterpoint.core.types import Transition
 from probes import spec_of
@@ -129,7 +129,8 @@ def assert_gradient(opt, i, expected):
 
 @pytest.mark.parametrize("num_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_recurrent_maddpg_is_what_the_equations_say(num_steps, monkeypatch):
-    monkeypatch.setattr(maddpg, "gumbel", lambda key, shape: jnp.zeros(shape))
+    for module in (maddpg, actions):
+        monkeypatch.setattr(module, "gumbel", lambda key, shape: jnp.zeros(shape))
     config = maddpg.Config(**SIZES, n_step=num_steps, lr=1e-2, logit_cost=0.1)
     algo, batch = maddpg.make(config, SPEC, np.ones((N, N), bool)), sequences()
     agents = jax.jit(algo.init)(prng.key(1))
