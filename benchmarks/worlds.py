@@ -27,7 +27,7 @@ STEPS = {1: (100_000, 15_000), 16: (40_000, 4_000), 256: (4_000, 200), 4096: (25
 """Width → steps per repetition of ours and of JaxMARL: a quarter of a second or so."""
 AGENTS = {3: 20_000, 10: 1_500, 30: 100, 100: 5}
 """Agents → steps per repetition."""
-WIDTH = 16
+WIDTHS = (16, 100)
 """Worlds while agents grow."""
 
 
@@ -117,14 +117,15 @@ def compare(widths: list[int]) -> None:
     print(markdown_table([*header, "compile, s", "JaxMARL's, s"], rows))
 
 
-def growth() -> None:
+def growth(width: int) -> None:
     """The table of agents. Repetitions are interleaved, so that a busy moment of the machine does not change ratios."""
-    print(f"\nsimple_spread at {WIDTH} worlds: how cost grows with agents\n")
-    programs = {agents: ours(agents, WIDTH, steps) for agents, steps in AGENTS.items()}
+    print(f"\nsimple_spread at {width} worlds: how cost grows with agents\n")
+    steps = {agents: max(2, count * WIDTHS[0] // width) for agents, count in AGENTS.items()}
+    programs = {agents: ours(agents, width, steps[agents]) for agents in AGENTS}
     best = dict.fromkeys(programs, float("inf"))
     for _ in range(REPEATS):
         for agents, program in programs.items():
-            best[agents] = min(best[agents], 1e6 * program.seconds() / (WIDTH * AGENTS[agents]))
+            best[agents] = min(best[agents], 1e6 * program.seconds() / (width * steps[agents]))
     rows = []
     for n, cost in best.items():
         compiling = f"{programs[n].compile_seconds:.2f}"
@@ -138,4 +139,5 @@ if __name__ == "__main__":
     if widths:
         compare(widths)
     if "agents" in parts:
-        growth()
+        for width in WIDTHS:
+            growth(width)

@@ -8,7 +8,7 @@ import numpy as np
 
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
-from counterpoint.training.replay import example, uniform
+from counterpoint.training.replay import example, sequences, uniform
 from counterpoint.training.rollout import rollout, start
 
 NUM_ENVS, NUM_STEPS, BATCH, CAPACITY = 16, 4, 64, 64 * 512
@@ -18,7 +18,11 @@ def climb(make, env, config, iterations=300, seed=0, sees=None):
     """Agents after that many rounds."""
     spec = env.spec
     algo = make(config, spec, np.ones((spec.num_agents,) * 2, bool) if sees is None else sees)
-    memory = uniform(example(spec), CAPACITY, BATCH, NUM_ENVS * NUM_STEPS)
+    if config.recurrent:
+        sizes = max(1, BATCH // config.sequence_length), NUM_ENVS * NUM_STEPS, NUM_ENVS, config.burn_in, config.sequence_length
+        memory = sequences(example(spec), CAPACITY, *sizes)
+    else:
+        memory = uniform(example(spec), CAPACITY, BATCH, NUM_ENVS * NUM_STEPS)
 
     def iteration(loop, key):
         agents, worlds, ring = loop
@@ -53,3 +57,16 @@ def parity(make, env, config, agents):
     action = greedy(make, env, config, agents, obs)
     side = action[..., 1] - action[..., 0]
     return np.array([-1.0, 1.0]) * side[:, 0] * side[:, 1]
+
+
+def recalled(make, env, config, agents):
+    """What the noiseless agents of a `Recall` do at each step after each cue, [T, 2, N, A]."""
+    algo = make(config, env.spec, np.ones((1, 1), bool))
+    carry = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), algo.begin(prng.key(0)))
+    seen = np.zeros((env.max_steps, 2, 1, 1), np.float32)
+    seen[0, :, 0, 0] = 1.0, -1.0
+    actions = []
+    for obs in seen:
+        action, carry = algo.greedy(algo.policy(agents), carry, jnp.asarray(obs))
+        actions.append(np.asarray(action))
+    return np.stack(actions)

@@ -108,6 +108,16 @@ class Matching(Reading):
         return state.cue * side(action[0])
 
 
+class Recall(Matching):
+    """Shows the cue at the first step only and pays at the last: who does not remember earns nothing."""
+
+    def observe(self, state):
+        return jnp.where(state.time == 0, state.cue, 0.0).reshape(1, 1)
+
+    def reward(self, state, action):
+        return jnp.where(state.time == self.max_steps - 1, super().reward(state, action), 0.0)
+
+
 class Xor(Probe):
     """Pays both agents for a pair of choices whose parity is the cue; only the first agent sees it, the second is blind.
 

@@ -326,6 +326,8 @@ class Config:
         self.distribution.check(env.spec.num_agents)
         if learners and not entry.learners:
             raise UsageError(f"the updates of {entry.name} cannot be shared out: leave out --learners {learners}.")
+        if learners and entry.recurrent(self.learning):
+            raise UsageError(f"--learners {learners} compute updates from single steps: leave out --recurrent or --learners.")
         if learners and (t.num_seeds > 1 or t.devices > 1):
             raise UsageError("--learners take one seed and one device: leave out --num-seeds and --devices, or --learners.")
         if learners and env.compiled is None:

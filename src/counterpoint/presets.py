@@ -97,6 +97,22 @@ PRESETS: dict[str, Config] = {
         Config(), algorithm="matd3", scenario="simple_spread", actions="continuous", num_episodes=25_000, **TWINS
     ),
     "masac-spread": override(Config(), algorithm="masac", scenario="simple_spread", num_episodes=25_000, **TWINS),
+    "masac-switch2-v0": override(
+        Config(),
+        algorithm="masac",
+        scenario="switch2",
+        scenario_args=("clock=False",),
+        recurrent=True,
+        num_episodes=10_000,
+        num_envs=16,
+        update_every=160,
+        updates=2,
+        batch_size=512,
+        buffer_size=100_000,
+        warmup=5000,
+        lr=1e-3,
+        gamma=0.97,
+    ),
     "tennis": override(
         Config(),
         scenario="tennis",

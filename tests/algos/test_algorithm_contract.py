@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from counterpoint.algos.base import TD_ERRORS, Replay, entries, find, visibility
+from counterpoint.algos import base
+from counterpoint.algos.base import TD_ERRORS, Replay, entries, visibility
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
@@ -17,7 +18,26 @@ from probes import spec_of
 
 QUICKLY = {"xla_backend_optimization_level": 0}
 OWN = str(Path(__file__).parents[2] / "examples" / "own_algorithm.py") + ":entry"
-ENTRIES = [*entries(), OWN]
+
+
+def remembering(entry):
+    """The entry with recurrent networks, as another algorithm: sequences of three steps after one that refreshes memory."""
+    fields = [("recurrent", bool, True), ("sequence_length", int, 3), ("burn_in", int, 1)]
+    settings = dataclasses.make_dataclass(f"Recurrent{entry.name}", fields, bases=(entry.settings,), frozen=True)
+    return dataclasses.replace(entry, name=f"{entry.name}-recurrent", settings=settings, learners=False)
+
+
+VARIANTS = {f"{name}-recurrent": remembering(entries()[name]) for name in ("maddpg", "ddpg", "matd3", "masac")}
+ENTRIES = [*entries(), OWN, *VARIANTS]
+SEQUENCES = 2
+"""Sequences of a recurrent minibatch."""
+
+
+def find(name):
+    """The entry of a name, an address or a variant."""
+    return VARIANTS.get(name) or base.find(name)
+
+
 SPECS = {
     "plain": spec_of((2, 2), (Discrete((3,)), Discrete((3,)))),
     "padded heads": spec_of((4, 2), (Discrete((2, 3)), Discrete((4,)))),
@@ -35,12 +55,27 @@ def supported(entry):
 
 MASKED = ("padded heads", "mixed")
 """Specs that are tried with masks; the others without: each spec, and each of both, with every algorithm."""
+QUICK = {("maddpg-recurrent", "padded heads"), ("masac-recurrent", "mixed")}
+"""Variants that are tried each time."""
+
+
+def some(names):
+    """Names as parameters, of which the variants are slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS), id=find(name).name) for name in names]
+
+
 CASES = [
-    pytest.param(name, spec, spec in MASKED, id=f"{find(name).name}-{spec}-{'masks' if spec in MASKED else 'free'}")
+    pytest.param(
+        name,
+        spec,
+        spec in MASKED,
+        id=f"{find(name).name}-{spec}-{'masks' if spec in MASKED else 'free'}",
+        marks=[pytest.mark.slow] * (name in VARIANTS and (name, spec) not in QUICK),
+    )
     for name in ENTRIES
     for spec in supported(find(name))
 ]
-each_entry = pytest.mark.parametrize("name", ENTRIES, ids=lambda name: find(name).name)
+each_entry = pytest.mark.parametrize("name", some(ENTRIES))
 
 
 def settings_of(entry, **changes):
@@ -92,6 +127,10 @@ def batch_of(name, spec, masks, seed=0):
             score = rng.random((*lead, width))
             score += 0 if legal is None else np.asarray(legal[..., i, start : start + width])
             action[..., i, start : start + width] = np.eye(width)[score.argmax(-1)]
+    done = rng.random(lead) < 0.2
+    begins = None
+    if find(name).recurrent(settings_of(find(name))) and replays:
+        begins = jnp.asarray(np.concatenate([np.ones(SEQUENCES, bool), done[:-SEQUENCES]]))
     carry = None if replays else jax.jit(jax.vmap(lambda _: algo.begin(prng.key(0))))(jnp.arange(ENVS))
     return Transition(
         obs=obs,
@@ -100,7 +139,8 @@ def batch_of(name, spec, masks, seed=0):
         next_obs=next_obs,
         terminated=jnp.asarray(rng.random((*lead, n)) < 0.2),
         alive=jnp.asarray(rng.random((*lead, n)) < 0.8),
-        done=jnp.asarray(rng.random(lead) < 0.2),
+        done=jnp.asarray(done),
+        begins=begins,
         carry=jax.tree.map(lambda leaf: leaf[None], carry),
         legal=legal,
         next_legal=next_legal,
@@ -166,14 +206,17 @@ def test_seeds_that_train_together_equal_seeds_that_train_alone(name):
         same(jax.tree.map(lambda leaf, k=k: leaf[k], together), alone(keys[k], batch))
 
 
-@pytest.mark.parametrize("name", [name for name in ENTRIES if find(name).splits_batch], ids=lambda name: find(name).name)
+@pytest.mark.parametrize("name", some([name for name in ENTRIES if find(name).splits_batch]))
 def test_two_devices_learn_what_one_learns(name, monkeypatch):
     """Without noise on continuous actions halves of a minibatch add up to the whole."""
     monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype=jnp.float32: jnp.zeros(shape, dtype))
     batch, key = batch_of(name, "continuous", False), prng.key(0)
     agents = jax.jit(made(name, "continuous", policy_delay=1).init)(key)
     whole = jax.jit(made(name, "continuous", policy_delay=1).update, compiler_options=QUICKLY)(agents, batch, key)
-    halves = jax.tree.map(lambda leaf: leaf.reshape(2, BATCH // 2, *leaf.shape[1:]), batch)
+    if batch.begins is None:
+        halves = jax.tree.map(lambda leaf: leaf.reshape(2, BATCH // 2, *leaf.shape[1:]), batch)
+    else:  # each device has a sequence
+        halves = jax.tree.map(lambda leaf: leaf.reshape(-1, SEQUENCES, *leaf.shape[1:]).swapaxes(0, 1), batch)
     split = jax.vmap(
         made(name, "continuous", axis="devices", policy_delay=1).update, in_axes=(None, 0, None), axis_name="devices"
     )

@@ -12,7 +12,7 @@ from counterpoint.algos import mappo, onpolicy
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of, to_world
 from counterpoint.training.rollout import rollout, start
-from probes import Delayed, Matching, Probe, Reading, Steering, TwoHeads, Xor
+from probes import Delayed, Probe, Reading, Recall, Steering, TwoHeads, Xor
 
 NUM_ENVS, NUM_STEPS = 32, 4
 QUICK = mappo.Config(num_units=16, num_layers=1, lr=5e-3, critic_lr=1e-2, epochs=4, minibatches=2, value_decay=0.9)
@@ -104,16 +104,6 @@ def test_two_agents_agree_on_a_parity_only_one_of_them_can_see(joint):
     side = greedy(env, algo, agents, obs)
     side = side[..., 1] - side[..., 0]
     assert (np.array([-1.0, 1.0]) * side[:, 0] * side[:, 1] > 0.8).all()
-
-
-class Recall(Matching):
-    """Shows the cue at the first step only and pays at the last."""
-
-    def observe(self, state):
-        return jnp.where(state.time == 0, state.cue, 0.0).reshape(1, 1)
-
-    def reward(self, state, action):
-        return jnp.where(state.time == self.max_steps - 1, super().reward(state, action), 0.0)
 
 
 @pytest.mark.slow

@@ -60,6 +60,11 @@ TEAMS: dict[str, dict[str, Any]] = {
     "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share": "all"},
     "gaussian": {"algorithm": "mappo", "scenario": "tennis", "norm": "layer"},
 }
+REMEMBERING: dict[str, dict[str, Any]] = {
+    "shared": {"scenario": "simple_tag", "share": "all", "num_layers": 1},
+    "squashed": {"algorithm": "masac", "scenario": "tennis", "num_layers": 3},
+    "on-policy": {"algorithm": "coma", "scenario": "simple_speaker_listener"},
+}
 
 
 def observations(team: Any, seed: int = 5) -> dict[str, np.ndarray]:
@@ -112,6 +117,31 @@ def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) 
         assert (f"{agent}.choice" in said) == hasattr(space, "heads")
     about = json.loads(whole.get_modelmeta().custom_metadata_map["about"])
     assert (about["agents"], about["step"], about["seed"]) == (list(spec.agents), 7, 0)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_recurrent_actors_remember_the_episode_elsewhere(name: str, tmp_path: Path) -> None:
+    run = untrained(tmp_path, recurrent=True, **REMEMBERING[name])
+    team, spec = counterpoint.load(run), counterpoint.load(run).env.spec
+    plain = numpy_policy.Policy.load(counterpoint.export(run, format="numpy") / "team.npz")
+    assert counterpoint.export(run, format="safetensors").is_dir()
+    session = onnxruntime.InferenceSession(counterpoint.export(run, format="onnx") / "team.onnx")
+    for _ in range(2):
+        team.reset()
+        plain.reset()
+        feed = {f"{agent}.hidden": np.zeros((1, 8), np.float32) for agent in spec.agents}
+        answers = []
+        for _ in range(3):  # the same observation three times: only memory tells them apart
+            obs = observations(team)
+            wanted, found = team.act(obs, vectors=True), plain.act(obs, vectors=True)
+            feed |= {f"{agent}.obs": seen[None].astype(np.float32) for agent, seen in obs.items()}
+            said = dict(zip([out.name for out in session.get_outputs()], session.run(None, feed), strict=True))
+            feed |= {f"{agent}.hidden": said[f"{agent}.next_hidden"] for agent in spec.agents}
+            for agent in spec.agents:
+                np.testing.assert_allclose(found[agent], wanted[agent], atol=1e-5)
+                np.testing.assert_allclose(said[f"{agent}.action"][0], wanted[agent], atol=1e-5)
+            answers.append(np.concatenate([said[f"{agent}.outputs"][0] for agent in spec.agents]))
+        assert np.abs(answers[2] - answers[0]).max() > 1e-3
 
 
 def test_an_environment_from_elsewhere_gets_what_its_spaces_say(tmp_path: Path) -> None:
@@ -213,9 +243,13 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         counterpoint.export(small(), format="onnx")
 
 
-def test_recurrent_actors_are_refused(tmp_path: Path) -> None:
-    run = untrained(tmp_path, algorithm="coma", scenario="switch2", recurrent=True)
-    with pytest.raises(UsageError, match="are not plain feed-forward networks: such a policy cannot be exported"):
+def test_networks_of_the_users_own_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("from counterpoint.core.nets import Model, init_mlp, mlp\n")
+    with file.open("a") as more:
+        more.write("model = Model(lambda key, inputs, outputs: init_mlp(key, inputs, (4,), outputs), mlp)\n")
+    run = untrained(tmp_path, scenario="simple", model=f"{file}:model")
+    with pytest.raises(UsageError, match="are not plain networks of ours: such a policy cannot be exported"):
         counterpoint.export(run, format="numpy")
     assert not (run.path / "export").exists()
 

@@ -119,6 +119,56 @@ def test_a_network_of_the_users_own_and_its_files(name: str, tmp_path: Path) -> 
     jax.tree.map(np.testing.assert_array_equal, stacked(agents), stacked(again))
 
 
+@pytest.mark.parametrize("kind", [MASACTrainer, pytest.param(MATD3Trainer, marks=pytest.mark.slow)])
+def test_recurrent_agents_remember_an_episode_and_learn_from_sequences(kind: Any, tmp_path: Path) -> None:
+    """Sequences of six steps in episodes of five: who learns is told by a batch of the compiled learner's form."""
+    learning = kind.method.settings(recurrent=True, sequence_length=4, burn_in=2, n_step=2, minibatch="per-agent")
+    chosen = Settings(learning, batch_size=16, buffer_size=32, max_episode_len=1, update_every=1, save_dir=str(tmp_path))
+    agents = [kind(f"agent_{i}", SMALL, SIZES, SPACES, i, chosen) for i in range(3)]
+    play(agents, 12)
+    assert agents[0].missing == 4
+    play(agents, 30)
+    agent, seen = agents[2], np.ones(SIZES[2])
+    agent.reset()
+    first, second = (agent.action(seen, greedy=True) for _ in range(2))
+    assert not np.allclose(first, second), "it remembers having seen it"
+    asked = agent.distribution(seen)
+    np.testing.assert_array_equal(jax.tree.leaves(asked)[0], jax.tree.leaves(agent.distribution(seen))[0])
+    experience(
+        agents,
+        [np.ones(size) for size in SIZES],
+        [a.action(np.ones(s)) for a, s in zip(agents, SIZES, strict=True)],
+        np.zeros(3),
+        [np.ones(size) for size in SIZES],
+        False,
+        True,
+    )
+    np.testing.assert_array_equal(agent.action(seen, greedy=True), first)
+    index, batch = agent._sequences(agents)
+    assert batch.obs.shape[:2] == (24, 3)
+    ended = np.all([a.replay_buffer.collect().last for a in agents], axis=0)
+    places = index.reshape(6, 4)
+    np.testing.assert_array_equal(np.asarray(batch.begins).reshape(6, 4)[1:], ended[places[:-1]])
+    np.testing.assert_array_equal((places[1:] - places[:-1]) % 32, 1)
+    assert all(np.isfinite(each.update(agents, 1)).all() for each in agents)
+    for each in agents:
+        each.save()
+        again = kind(each.name, SMALL, SIZES, SPACES, each.index, chosen)
+        again.load()
+        jax.tree.map(np.testing.assert_array_equal, each.agent, again.agent)
+
+
+def test_what_recurrent_trainers_cannot_use_is_refused() -> None:
+    learning = masac.Config(recurrent=True)
+    with pytest.raises(UsageError, match="leave overwrite at 'oldest'"):
+        Settings(learning, overwrite="random")
+    with pytest.raises(UsageError, match="sequences of 24 steps need a buffer_size of at least as many"):
+        Settings(learning, batch_size=4, buffer_size=20)
+    own = Model(init=lambda key, inputs, outputs: init_mlp(key, inputs, (8,), outputs), apply=mlp)
+    with pytest.raises(UsageError, match="the model of a does not remember"):
+        MASACTrainer("a", own, (2,), (Discrete((2,)),), 0, Settings(learning))
+
+
 def test_settings_of_another_algorithm_are_refused_and_the_default_is_the_trainers_own() -> None:
     with pytest.raises(UsageError, match=r"MASACTrainer needs learning settings of counterpoint\.algos\.masac\.Config"):
         MASACTrainer("a", SMALL, (2,), (Discrete((2,)),), 0, Settings(matd3.Config()))

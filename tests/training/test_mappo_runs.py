@@ -97,7 +97,7 @@ def test_teams_may_have_critics_of_both_kinds() -> None:
 
 
 def test_recurrent_policies_are_refused_where_workers_act(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="worker processes without JAX, which cannot run this algorithm's policy"):
+    with pytest.raises(UsageError, match="worker processes without JAX, which cannot record what this algorithm's acting"):
         prepare(configs.override(configs.Config(), **ZOO, recurrent=True))
 
 

@@ -4,6 +4,7 @@ base.py         the contract: `Algorithm` computes, `Entry` answers what others 
 offpolicy.py    what MADDPG's family shares: layout of minibatches, visibility, targets, clipping
 exploration.py  how MADDPG and MATD3 act: relaxed choices and additive noise
 onpolicy.py     what COMA's and MAPPO's family shares: networks over a rollout, team rewards, returns, minibatches
+recurrent.py    networks that remember, for off-policy learning from sequences
 sharing.py      which agents share parameters: an index from agents to sets
 attention.py    a critic over the set of agents, for many agents
 ensemble.py     policy ensembles, around any algorithm of MADDPG's family

@@ -51,6 +51,8 @@ class Settings(exploration.Settings):
             return
         if self.share == "none":
             raise UsageError("--critic attention is one network for many agents: add --share role or --share all.")
+        if self.recurrent:
+            raise UsageError("--critic attention does not remember: leave out it or --recurrent.")
         for name, usual in (("minibatch", "shared"), ("norm", "none"), ("model", "")):
             if getattr(self, name) != usual:
                 value = getattr(self, name)

@@ -67,6 +67,8 @@ class Replay:
     """Give an update the newest transitions as well, as the extras of its minibatch."""
     n_step: tuple[int, float] | None = None
     """Store n-step transitions: n and the discount factor; None stores single steps."""
+    sequence: tuple[int, int] | None = None
+    """Draw sequences of successive steps instead of single steps: how many refresh memory, and how many to learn from."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Actors(NamedTuple):
     """A policy as plain networks, for NumPy, ONNX and worker processes."""
 
     layers: Any
-    """`nets.Params` stacked over agents, leaves [N, …]."""
+    """`nets.Params` stacked over agents, leaves [N, …], or `onpolicy.Network` if actors are recurrent."""
     rules: Mapping[str, Any]
     """How outputs become actions: fields of `numpy_policy.Rules`."""
     std: Any = None

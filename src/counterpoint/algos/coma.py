@@ -310,7 +310,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray | None = None, axis: str |
 
 
 def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:
-    """Returns the policy as plain networks, or None if it is recurrent."""
+    """Returns the policy as plain networks."""
     body = onpolicy.plain_actors(config, spec, acting.actor)
     floor = {"floor_start": config.epsilon_start, "floor_end": config.epsilon_end, "floor_steps": config.epsilon_steps}
     return None if body is None else Actors(body, {"world_action": "one-hot"} | floor)

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import inference, offpolicy
+from counterpoint.algos import inference, offpolicy, recurrent
 from counterpoint.algos.base import Actors, Algorithm, Carry
 from counterpoint.algos.offpolicy import Acting, Problem
 from counterpoint.core.actions import EstimatorSettings, gumbel, heads_of, masked, relaxed, sampled, target_action
@@ -48,6 +48,8 @@ class Settings(EstimatorSettings, offpolicy.Settings):
         at_least(self, 0, "logit_cost", "noise_start", "noise_end")
         if self.infer_policies and self.share != "none":
             raise UsageError(f"--infer-policies and --share {self.share} exclude each other: leave out one of them.")
+        if self.infer_policies and self.recurrent:
+            raise UsageError("--infer-policies and --recurrent exclude each other: leave out one of them.")
 
     @property
     def relax(self) -> offpolicy.Relax:
@@ -56,8 +58,9 @@ class Settings(EstimatorSettings, offpolicy.Settings):
 
 
 def begin(config: Settings, problem: Problem, key: Key) -> Carry:
-    """Returns the Ornstein-Uhlenbeck noise of one environment at rest, if it is used."""
-    return jnp.zeros(problem.spec.act_mask.shape) if config.noise == "ou" else ()
+    """Returns the Ornstein-Uhlenbeck noise of one environment at rest, if it is used, and an empty memory if there is one."""
+    noise = jnp.zeros(problem.spec.act_mask.shape) if config.noise == "ou" else ()
+    return recurrent.begin(problem.spec, config.num_units, noise) if config.recurrent else noise
 
 
 def act(
@@ -73,13 +76,15 @@ def act(
     """Returns exploring actions: sampled for discrete agents, with additive noise for continuous ones."""
     heads = problem.heads
     key_gumbel, key_noise = jax.random.split(key)
-    outputs = policy_outputs(config, problem, policy, obs, legal)
+    outputs, carry = policy_outputs(config, problem, policy, carry, obs, legal)
     action = world_action(config, problem, outputs, gumbel(key_gumbel, outputs.shape))
     if heads.mask is None or not (heads.mask & ~heads.discrete).any():
         return action, carry, ()
     shock = jax.random.normal(key_noise, outputs.shape)
     if config.noise == "ou":
-        shock = carry = 0.85 * carry + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
+        rest = carry.noise if config.recurrent else carry
+        shock = 0.85 * rest + np.sqrt(1 - 0.85**2) * shock  # stationary with unit variance
+        carry = carry._replace(noise=shock) if config.recurrent else shock
     scale = optax.linear_schedule(config.noise_start, config.noise_end, config.noise_steps)(step)
     continuous = jnp.broadcast_to(heads.mask & ~heads.discrete, action.shape)
     return jnp.where(continuous, jnp.clip(action + scale * shock, -1.0, 1.0), action), carry, ()
@@ -94,7 +99,7 @@ def greedy(
     legal: Bool[Array, "E N A"] | None = None,
 ) -> tuple[Float[Array, "E N A"], Carry]:
     """Returns actions without noise, in the form in which training gives them to the environment."""
-    outputs = policy_outputs(config, problem, policy, obs, legal)
+    outputs, carry = policy_outputs(config, problem, policy, carry, obs, legal)
     return world_action(config, problem, outputs, jnp.zeros_like(outputs)), carry
 
 
@@ -102,12 +107,13 @@ def policy_outputs(
     config: Settings,
     problem: Problem,
     policy: Acting,
+    carry: Carry,
     obs: Float[Array, "E N O"],
     legal: Bool[Array, "E N A"] | None = None,
-) -> Float[Array, "E N A"]:
-    """Returns the outputs of every actor for its own observation, with illegal choices masked."""
-    outputs = offpolicy.acting_outputs(offpolicy.with_networks(config, problem), policy.actor, obs)
-    return masked(problem.heads, outputs, legal)
+) -> tuple[Float[Array, "E N A"], Carry]:
+    """Returns the outputs of every actor for its own observation, with illegal choices masked, and the carry."""
+    outputs, carry = offpolicy.remembering_outputs(config, problem, policy.actor, carry, obs)
+    return masked(problem.heads, outputs, legal), carry
 
 
 def world_action(

@@ -31,13 +31,12 @@ from counterpoint.algos.offpolicy import (
     critic_loss,
     joint,
     output_cost,
-    q,
     q_with_own_action,
     visible,
 )
 from counterpoint.core.actions import Draw, draw, estimated, gumbel
 from counterpoint.core.nets import Params
-from counterpoint.core.ops import Moments, polyak, td_target
+from counterpoint.core.ops import Moments, polyak
 from counterpoint.core.types import Key, Transition
 
 __all__ = [
@@ -83,7 +82,7 @@ def actor_loss(
     drawn: Draw,
 ) -> Float[Array, ""]:
     """Returns −Q_i(o, a) with agent i acting now and the others as replayed (Eq. 5), plus the cost of large outputs."""
-    outputs = offpolicy.outputs(problem, actor, view.obs, learning=True)
+    outputs = offpolicy.outputs(problem, actor, view.obs, learning=True, begins=view.begins)
     action = estimated(config, view.heads, offpolicy.masked_columns(view.heads, outputs, view.legal), drawn)
     values = q_with_own_action(problem, critic, view, action)
     return -jnp.mean(view.alive * values) + output_cost(config.logit_cost, problem, view, outputs)
@@ -111,9 +110,10 @@ def update_agent(
     noise = gumbel(key_target, batch.action.shape)
     next_action = offpolicy.target_actions(problem, agents.target_actor, batch, config.relax, noise)
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, next_action), i)
-    next_q = offpolicy.one_by_one(partial(q, problem))(own.target_critic, next_inputs)
+    past = offpolicy.past_of(view)
+    next_q = offpolicy.one_by_one(partial(offpolicy.next_q, problem), problem)(own.target_critic, next_inputs, *past)
     rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
-    y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, offpolicy.discount_of(config, mine))
+    y = offpolicy.targets(config, problem, mine, batch, offpolicy.standardised(rewards, mine.reward), next_q)
 
     critic, critic_opt, values, critic_metrics = offpolicy.train_critic(config, problem, own.critic, own.critic_opt, view, y, i)
     drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, offpolicy.steps_of(own.actor_opt))
@@ -137,7 +137,7 @@ def train_actor(
 ) -> tuple[Params | Any, optax.OptState, dict[str, Float[Array, ""]]]:
     """Returns the actor after one step up the critic, its optimiser and metrics."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem))(actor, critic, view, drawn)
+    loss, grads = offpolicy.gradient(partial(actor_loss, config, problem), problem)(actor, critic, view, drawn)
     grads, metrics = offpolicy.per_living(problem, view, (grads, {"actor_loss": loss}))
     return *offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), metrics
 
@@ -174,6 +174,7 @@ MADDPG = Entry(
     actors=exploration.actors,
     learners=True,
     splits_batch=True,
+    recurrent=lambda config: config.recurrent,
 )
 DDPG = replace(MADDPG, name="ddpg", critic="own")
 ENTRIES = (MADDPG, DDPG)

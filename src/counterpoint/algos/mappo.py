@@ -643,7 +643,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray | None = None, axis: str |
 
 
 def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:
-    """Returns the policy as plain networks with the widths of continuous actions, or None if it is recurrent."""
+    """Returns the policy as plain networks with the widths of continuous actions, or None if that is impossible."""
     body = onpolicy.plain_actors(config, spec, acting.actor.network)
     if body is None:
         return None

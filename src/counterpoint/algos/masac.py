@@ -35,14 +35,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import offpolicy
+from counterpoint.algos import offpolicy, recurrent
 from counterpoint.algos.base import TD_ERRORS, Actors, Algorithm, Carry, Entry
 from counterpoint.algos.offpolicy import Acting, Problem, View, joint
 from counterpoint.core.actions import LOWEST, Heads, gumbel, heads_of, masked, sampled
 from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import COLUMNS, Params, mlp_from_first, times
-from counterpoint.core.ops import Moments, polyak, td_target
+from counterpoint.core.ops import Moments, polyak
 from counterpoint.core.spaces import Box, Spec
 from counterpoint.core.types import Key, Transition
 
@@ -200,15 +200,8 @@ def log_slope(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     return 2 * (np.log(2.0) - x - jax.nn.softplus(-2 * x))
 
 
-def decide_all(
-    problem: Problem,
-    actor: Params | Any,
-    obs: Float[Array, "N O B"],
-    legal: Bool[Array, "N A B"] | None,
-    noise: Noise,
-) -> Decision:
-    """Returns the decisions of all agents [N, …] at their observations."""
-    raw = offpolicy.all_outputs(problem, actor, obs)
+def decide_all(problem: Problem, raw: Float[Array, "N W B"], legal: Bool[Array, "N A B"] | None, noise: Noise) -> Decision:
+    """Returns the decisions of all agents [N, …] from their actors' outputs."""
     return jax.vmap(decide)(problem.heads, choices_of(problem.spec), raw, legal, noise)
 
 
@@ -253,17 +246,39 @@ def values(
     learning: bool = False,
     first: Int[Array, ""] | int = 0,
     change: Float[Array, "A B"] | None = None,
+    past: tuple[Array, ...] = (),
 ) -> Float[Array, "C B"]:
-    """Returns Q of each of the agent's choices; `change` is added to the part of the input that begins at `first`."""
+    """Returns Q of each of the agent's choices; `change` is added to the part of the input that begins at `first`.
+
+    A critic that remembers has read `past` in the steps before (`offpolicy.past_of`).
+    """
+    if past:
+        read, begins = past
+        before = recurrent.run(critic, read, begins, problem.length, problem.critic_activation).before
+        return recurrent.step(critic, changed(inputs, first, change), before, problem.critic_activation)
     if problem.model is not None:
-        if change is not None:
-            own = jax.lax.dynamic_slice_in_dim(inputs, first, change.shape[0])
-            inputs = jax.lax.dynamic_update_slice_in_dim(inputs, own + change, first, axis=0)
-        return problem.model.apply(critic, inputs.T).T
+        return problem.model.apply(critic, changed(inputs, first, change).T).T
     product = times(critic[0].weight, inputs, COLUMNS)
     if change is not None:
         product = product + times(jax.lax.dynamic_slice_in_dim(critic[0].weight, first, change.shape[0]), change, COLUMNS)
     return mlp_from_first(critic, product, learning, COLUMNS, problem.critic_activation)
+
+
+def replayed_values(problem: Problem, critic: Params | Any, view: View) -> Float[Array, "C B"]:
+    """Returns Q of each of the agent's choices at the replayed steps, for learning."""
+    if view.begins is None:
+        return values(problem, critic, view.inputs, learning=True)
+    return recurrent.run(critic, view.inputs, view.begins, problem.length, problem.critic_activation).outputs
+
+
+def changed(
+    inputs: Float[Array, "I B"], first: Int[Array, ""] | int, change: Float[Array, "A B"] | None
+) -> Float[Array, "I B"]:
+    """Returns the input with `change` added to the part that begins at `first`."""
+    if change is None:
+        return inputs
+    own = jax.lax.dynamic_slice_in_dim(inputs, first, change.shape[0])
+    return jax.lax.dynamic_update_slice_in_dim(inputs, own + change, first, axis=0)
 
 
 def soft_value(decision: Decision, q: Float[Array, "C B"], alpha: Float[Array, ""]) -> Float[Array, " B"]:
@@ -272,10 +287,19 @@ def soft_value(decision: Decision, q: Float[Array, "C B"], alpha: Float[Array, "
 
 
 def target_value(
-    problem: Problem, critics: Twins, inputs: Float[Array, "I B"], decision: Decision, log_alpha: Float[Array, ""]
+    problem: Problem,
+    critics: Twins,
+    inputs: Float[Array, "I B"],
+    decision: Decision,
+    log_alpha: Float[Array, ""],
+    *past: Array,
 ) -> Float[Array, " B"]:
     """Returns the soft value of the next observations by the smaller of two critics."""
-    smaller = jnp.minimum(*(values(problem, critic, inputs) for critic in critics))
+
+    def at_next(critic: Params | Any) -> Float[Array, "C B"]:
+        return offpolicy.next_values(problem, critic, inputs, *past) if past else values(problem, critic, inputs)
+
+    smaller = jnp.minimum(*map(at_next, critics))
     return soft_value(decision, smaller, jnp.exp(log_alpha))
 
 
@@ -284,7 +308,7 @@ def critic_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " B"], Float[Array, " B"]]]:
     """Returns the mean of (Q_k(o, a) − y)², summed over both critics, and the values of both."""
     chosen = chosen_of(known.choices, view.action)
-    both = tuple(jnp.sum(chosen * values(problem, critic, view.inputs, learning=True), axis=0) for critic in critics)
+    both = tuple(jnp.sum(chosen * replayed_values(problem, critic, view), axis=0) for critic in critics)
     return sum(jnp.mean(view.weight * (each - known.y) ** 2) for each in both), both  # pyright: ignore[reportReturnType]
 
 
@@ -294,13 +318,14 @@ def actor_loss(
     """Returns minus the mean soft value of the agent's policy, its entropy, and the entropy of uniform choice; critics and
     temperature are constants here."""
     critics, log_alpha = jax.lax.stop_gradient((nets.critics, nets.log_alpha))
-    raw = offpolicy.outputs(problem, nets.actor, view.obs, learning=True)
+    raw = offpolicy.outputs(problem, nets.actor, view.obs, learning=True, begins=view.begins)
     decision = decide(view.heads, known.choices, raw, view.legal, known.noise)
     inputs, first, change = view.inputs if known.others is None else known.others, 0, None
     if has_continuous(problem):
         continuous = jnp.broadcast_to((view.heads.mask & ~view.heads.discrete)[:, None], view.action.shape)
         first, change = view.first, jnp.where(continuous, decision.action - view.action, 0.0)
-    smaller = jnp.minimum(*(values(problem, critic, inputs, True, first, change) for critic in critics))
+    past = offpolicy.past_of(view)
+    smaller = jnp.minimum(*(values(problem, critic, inputs, True, first, change, past) for critic in critics))
     possible = jnp.sum(decision.log_pi > LOWEST / 2, axis=0)
     soft = soft_value(decision, smaller, jnp.exp(log_alpha))
     return -jnp.mean(view.alive * soft), decision.entropy, jnp.log(possible.astype(soft.dtype))
@@ -351,20 +376,20 @@ def update_agent(
     view = offpolicy.view_of(problem, mine, batch, i)
     shape = batch.action.shape
 
-    later = decide_all(problem, agents.actor, batch.next_obs, batch.next_legal, noise_of(problem, key_target, shape))
+    raw = offpolicy.next_outputs(problem, agents.actor, batch)
+    later = decide_all(problem, raw, batch.next_legal, noise_of(problem, key_target, shape))
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, later.action), i)
     at_next = jax.tree.map(lambda leaf: leaf[i], later)
-    next_value = offpolicy.one_by_one(partial(target_value, problem))(own.target_critics, next_inputs, at_next, own.log_alpha)
-    rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
-    y = td_target(
-        offpolicy.standardised(rewards, mine.reward), mine.terminated, next_value, offpolicy.discount_of(config, mine)
+    next_value = offpolicy.one_by_one(partial(target_value, problem), problem)(
+        own.target_critics, next_inputs, at_next, own.log_alpha, *offpolicy.past_of(view)
     )
+    rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
+    y = offpolicy.targets(config, problem, mine, batch, offpolicy.standardised(rewards, mine.reward), next_value)
 
     others = None
     if config.order == "sequential":
-        now = decide_all(
-            problem, agents.actor, batch.obs, batch.legal, noise_of(problem, jax.random.fold_in(key_actor, i), shape)
-        )
+        raw = offpolicy.all_outputs(problem, agents.actor, batch.obs, batch.begins)
+        now = decide_all(problem, raw, batch.legal, noise_of(problem, jax.random.fold_in(key_actor, i), shape))
         replayed = jnp.broadcast_to((jnp.arange(shape[0]) == i)[:, None, None], shape)
         others = offpolicy.seen_by(problem, joint(batch.obs, jnp.where(replayed, batch.action, now.action)), i)
     known = Known(
@@ -391,7 +416,9 @@ def learn(
     """Returns the agent's networks after one step each, their optimisers, metrics, and the TD errors of the samples."""
     critics = tuple(offpolicy.with_averages(problem, critic, view.inputs, config.critic_activation) for critic in own.critics)
     nets = Nets(offpolicy.with_averages(problem, own.actor, view.obs), critics, own.log_alpha)  # pyright: ignore[reportArgumentType]
-    (_, (metrics, errors)), grads = offpolicy.gradient(partial(losses, config, problem), has_aux=True)(nets, view, known)
+    (_, (metrics, errors)), grads = offpolicy.gradient(partial(losses, config, problem), problem, has_aux=True)(
+        nets, view, known
+    )
     grads = grads._replace(critics=tuple(offpolicy.only_visible(problem, grad, i) for grad in grads.critics))
     grads, metrics = offpolicy.per_living(problem, view, (grads, metrics))
 
@@ -447,7 +474,7 @@ def act(
     legal: Bool[Array, "E N A"] | None = None,
 ) -> tuple[Float[Array, "E N A"], Carry, tuple[()]]:
     """Returns actions drawn from the policy: one-hot vectors of discrete agents, squashed Gaussians of continuous ones."""
-    outputs, log_std = policy_outputs(config, problem, policy, obs, legal)
+    outputs, log_std, carry = policy_outputs(config, problem, policy, carry, obs, legal)
     noise = noise_of(problem, key, outputs.shape)
     if noise.normal is not None:
         continuous = jnp.broadcast_to(problem.heads.mask & ~problem.heads.discrete, outputs.shape)
@@ -465,17 +492,28 @@ def greedy(
     legal: Bool[Array, "E N A"] | None = None,
 ) -> tuple[Float[Array, "E N A"], Carry]:
     """Returns the most likely choices, and tanh of the means of continuous actions."""
-    outputs, _ = policy_outputs(config, problem, policy, obs, legal)
+    outputs, _, carry = policy_outputs(config, problem, policy, carry, obs, legal)
     return sampled(problem.heads, outputs, jnp.zeros_like(outputs)), carry
 
 
+def begin(config: Config, problem: Problem, key: Key) -> Carry:
+    """Returns what the agents of one environment remember at the start of an episode: nothing."""
+    return recurrent.begin(problem.spec, config.num_units) if config.recurrent else ()
+
+
 def policy_outputs(
-    config: Config, problem: Problem, policy: Acting, obs: Float[Array, "E N O"], legal: Bool[Array, "E N A"] | None
-) -> tuple[Float[Array, "E N A"], Float[Array, "E N A"]]:
-    """Returns logits or means, with illegal choices masked, and the logarithms of the deviations of continuous actions."""
-    raw = offpolicy.acting_outputs(offpolicy.with_networks(config, problem), policy.actor, obs)
+    config: Config,
+    problem: Problem,
+    policy: Acting,
+    carry: Carry,
+    obs: Float[Array, "E N O"],
+    legal: Bool[Array, "E N A"] | None,
+) -> tuple[Float[Array, "E N A"], Float[Array, "E N A"], Carry]:
+    """Returns logits or means, with illegal choices masked, the logarithms of the deviations of continuous actions, and the
+    carry with what recurrent actors remember."""
+    raw, carry = offpolicy.remembering_outputs(config, problem, policy.actor, carry, obs)
     outputs, log_std = jnp.split(raw, 2, axis=-1) if has_continuous(problem) else (raw, jnp.zeros_like(raw))
-    return masked(problem.heads, outputs, legal), jnp.clip(log_std, *LOG_STD)
+    return masked(problem.heads, outputs, legal), jnp.clip(log_std, *LOG_STD), carry
 
 
 def actors(config: Config, spec: Spec, policy: Acting) -> Actors | None:
@@ -515,7 +553,7 @@ def make(config: Config, spec: Spec, sees: np.ndarray, axis: str | None = None) 
     offpolicy.with_networks(config, problem)
     return Algorithm(
         init=partial(init, config, problem),
-        begin=lambda key: (),
+        begin=partial(begin, config, problem),
         act=partial(act, config, problem),
         greedy=partial(greedy, config, problem),
         update=partial(update, config, problem),
@@ -535,5 +573,6 @@ ENTRIES = (
         actors=actors,
         learners=True,
         splits_batch=True,
+        recurrent=lambda config: config.recurrent,
     ),
 )

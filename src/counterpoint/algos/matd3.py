@@ -24,11 +24,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.algos import exploration, maddpg, offpolicy
 from counterpoint.algos.base import TD_ERRORS
-from counterpoint.algos.offpolicy import Problem, View, joint, q
+from counterpoint.algos.offpolicy import Problem, View, joint, next_q
 from counterpoint.core.actions import Draw, draw, gumbel
 from counterpoint.core.checks import at_least
 from counterpoint.core.nets import Params
-from counterpoint.core.ops import Moments, polyak, td_target
+from counterpoint.core.ops import Moments, polyak
 from counterpoint.core.types import Key, Transition
 
 
@@ -100,9 +100,10 @@ def update_agent(
     next_action = offpolicy.target_actions(problem, agents.target_actor, batch, config.relax, noise)
     next_action = smoothed(config, problem, next_action, jax.random.fold_in(key_target, 1))
     next_inputs = offpolicy.seen_by(problem, joint(batch.next_obs, next_action), i)
-    next_q = offpolicy.one_by_one(partial(smaller_q, problem))(own.target_critics, next_inputs)
+    past = offpolicy.past_of(view)
+    next_value = offpolicy.one_by_one(partial(smaller_q, problem), problem)(own.target_critics, next_inputs, *past)
     rewards = offpolicy.see_rewards(problem, own.rewards, mine.reward, view.alive)
-    y = td_target(offpolicy.standardised(rewards, mine.reward), mine.terminated, next_q, offpolicy.discount_of(config, mine))
+    y = offpolicy.targets(config, problem, mine, batch, offpolicy.standardised(rewards, mine.reward), next_value)
 
     trained = [
         offpolicy.train_critic(config, problem, critic, opt, view, y, i)
@@ -131,9 +132,9 @@ def update_agent(
     return agent, means if mine.weight is None else means | {TD_ERRORS: view.alive * errors}
 
 
-def smaller_q(problem: Problem, critics: Twins, inputs: Float[Array, "I B"]) -> Float[Array, " B"]:
-    """Returns the smaller value of two critics."""
-    return jnp.minimum(*(q(problem, critic, inputs) for critic in critics))
+def smaller_q(problem: Problem, critics: Twins, next_inputs: Float[Array, "I B"], *past: Array) -> Float[Array, " B"]:
+    """Returns the smaller of two critics' values of what follows each step."""
+    return jnp.minimum(*(next_q(problem, critic, next_inputs, *past) for critic in critics))
 
 
 def train_actor(
@@ -147,7 +148,7 @@ def train_actor(
 ) -> tuple[Params | Any, optax.OptState, Float[Array, ""]]:
     """Returns the actor after one step up the first critic, its optimiser and its loss; as they were if it is not due."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
-    loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem))(due, actor, critic, view, drawn)
+    loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem), problem)(due, actor, critic, view, drawn)
     grads, loss = offpolicy.per_living(problem, view, (grads, loss))
     stepped = (*offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), loss)
     return where(due, stepped, (own.actor, own.actor_opt, own.actor_loss))

@@ -21,11 +21,12 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import sharing
-from counterpoint.algos.base import TD_ERRORS, Metrics, Replay
+from counterpoint.algos import onpolicy, recurrent, sharing
+from counterpoint.algos.base import TD_ERRORS, Carry, Metrics, Replay
+from counterpoint.algos.onpolicy import Network
 from counterpoint.algos.sharing import Share, Sharing
 from counterpoint.core.actions import Heads, masked
-from counterpoint.core.checks import above, at_least, fraction
+from counterpoint.core.checks import above, at_least, at_most, fraction
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import load_object
 from counterpoint.core.nets import (
@@ -41,7 +42,7 @@ from counterpoint.core.nets import (
     move_averages,
     times,
 )
-from counterpoint.core.ops import Moments, Tree, add_moments, clip_by_norm
+from counterpoint.core.ops import Moments, Tree, add_moments, clip_by_norm, td_target
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
@@ -49,6 +50,10 @@ Agents = Any
 """A NamedTuple of an algorithm's own; stacked over agents, every leaf is [N, …], or [M, …] for M shared sets."""
 Relax = Callable[[Heads, Array, Array], Array]
 """(heads, outputs[A,B], noise[A,B]) → differentiable actions [A,B] of one agent."""
+
+
+LONGEST_SEQUENCE = 10_000
+"""Steps of the longest sequence."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +102,21 @@ class Settings:
     """Give every agent parameters of its own, or let the agents of a role, or all agents, share them."""
     n_step: int = 1
     """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode ends."""
+    recurrent: bool = False
+    """Make the last hidden layer of actors and critics a gated recurrent unit, which remembers the episode, and learn from
+    sequences of steps instead of single steps."""
+    sequence_length: int = 16
+    """Steps of a sequence to learn from, if recurrent; a minibatch has batch size / sequence length sequences."""
+    burn_in: int = 8
+    """Steps before them that only refresh the memory of actors and critics, if recurrent (0: none). What follows the start of
+    an episode needs no refreshing."""
     model: str = ""
     """Network of your own for actors and critics, as my_model.py:model."""
 
     def __post_init__(self) -> None:
         above(self, 0, "lr")
-        at_least(self, 1, "num_units", "num_layers", "n_step")
-        at_least(self, 0, "critic_lr", "lr_steps", "clip")
+        at_least(self, 1, "num_units", "num_layers", "n_step", "sequence_length")
+        at_least(self, 0, "critic_lr", "lr_steps", "clip", "burn_in")
         fraction(self, "gamma", "tau", "priority_exponent", "priority_beta")
         if self.model and self.norm != "none":
             raise UsageError(f"--norm {self.norm} belongs to the built-in networks: leave it out beside --model {self.model}.")
@@ -116,6 +129,25 @@ class Settings:
                 f"--n-step {self.n_step} sums rewards before they are replayed, and --standardise-rewards shifts each of them:"
                 " leave out one of the two."
             )
+        if self.recurrent:
+            self._check_recurrent()
+
+    def _check_recurrent(self) -> None:
+        """Refuses what sequences and recurrent networks cannot be combined with."""
+        for name, usual in (("norm", "none"), ("model", ""), ("replay", "uniform")):
+            if (value := getattr(self, name)) != usual:
+                raise UsageError(f"--recurrent and --{name} {value} exclude each other: leave out one of them.")
+        at_most(self, LONGEST_SEQUENCE, "sequence_length", "burn_in")
+        if self.n_step > self.sequence_length:
+            raise UsageError(
+                f"--n-step {self.n_step} reaches beyond a sequence of --sequence-length {self.sequence_length}: choose fewer"
+                " steps or longer sequences."
+            )
+
+    @property
+    def window(self) -> int:
+        """Steps that are replayed together: the sequence and those before it that refresh the memory."""
+        return self.burn_in + self.sequence_length
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -126,6 +158,8 @@ class Settings:
 def memory_of(config: Settings) -> Replay:
     """Returns the memory that the settings ask for."""
     priority = (config.priority_exponent, config.priority_beta) if config.replay == "prioritised" else None
+    if config.recurrent:  # returns of several steps are computed within the sequences
+        return Replay(per_agent=config.minibatch == "per-agent", sequence=(config.burn_in, config.sequence_length))
     lookahead = (config.n_step, config.gamma) if config.n_step > 1 else None
     newest = getattr(config, "infer_policies", False)
     return Replay(per_agent=config.minibatch == "per-agent", priority=priority, n_step=lookahead, newest=newest)
@@ -147,6 +181,8 @@ class Problem(NamedTuple):
     """Which agents share parameters; None means that nobody does."""
     unread: np.ndarray | None = None
     """[N, A]: entries of its own action that critic i does not read, because it values each choice; None if it reads all."""
+    length: int = 0
+    """Steps of the sequences that a minibatch consists of, if networks remember (`recurrent`); 0 if it has single steps."""
 
 
 class Acting(NamedTuple):
@@ -172,6 +208,8 @@ class View(NamedTuple):
     """The agent's row of the tables."""
     first: Int[Array, ""]
     """Where the agent's action begins in `inputs`."""
+    begins: Bool[Array, " B"] | None = None
+    """Where memory begins anew, if networks remember."""
 
 
 # --- Layout.
@@ -228,6 +266,7 @@ def view_of(problem: Problem, mine: Transition, batch: Transition, i: Int[Array,
         weight=alive if mine.weight is None else alive * mine.weight / max_over(problem.axis, mine.weight),
         heads=jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads),
         first=spec.num_agents * spec.obs_size + own_actions,
+        begins=batch.begins,
     )
 
 
@@ -246,7 +285,8 @@ def load_model(address: str) -> Model:
 def with_networks(config: Settings, problem: Problem) -> Problem:
     """Returns the problem with the networks that the settings ask for."""
     shared = sharing.sharing_of(config.share, problem.spec)
-    problem = problem._replace(critic_activation=config.critic_activation, sharing=shared)
+    length = config.window if config.recurrent else 0
+    problem = problem._replace(critic_activation=config.critic_activation, sharing=shared, length=length)
     return problem._replace(model=load_model(config.model)) if config.model and problem.model is None else problem
 
 
@@ -256,11 +296,21 @@ def init_net(
     """Returns a fresh network; `inputs` and `outputs` are 1 where entries are real and 0 where they are padding."""
     if problem.model is not None:
         return problem.model.init(key, inputs, outputs)
+    if config.recurrent:
+        return recurrent.init_network(key, inputs, config.hidden, outputs, config.init)
     return init_mlp(key, inputs, config.hidden, outputs, config.norm, config.init)
 
 
-def outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "O B"], learning: bool = False) -> Float[Array, "A B"]:
-    """Returns the raw outputs of one actor."""
+def outputs(
+    problem: Problem,
+    actor: Params | Any,
+    obs: Float[Array, "O B"],
+    learning: bool = False,
+    begins: Bool[Array, " B"] | None = None,
+) -> Float[Array, "A B"]:
+    """Returns the raw outputs of one actor; one that remembers follows sequences, which start where it `begins` anew."""
+    if begins is not None:
+        return recurrent.run(actor, obs, begins, problem.length).outputs
     if problem.model is None:
         return mlp(actor, obs, learning=learning, units=COLUMNS)
     return problem.model.apply(actor, obs.T).T
@@ -277,13 +327,34 @@ def acting_outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "E N
     return jax.vmap(apply, in_axes=(0, 1), out_axes=1)(actor, obs)
 
 
-def plain_actors(config: Settings, spec: Spec, actor: Params | Any) -> Params | None:
-    """Returns one perceptron per agent that acts like the actors, or None if there is none."""
-    return None if config.model else sharing.plain(sharing.sharing_of(config.share, spec), actor)
+def remembering_outputs(
+    config: Settings, problem: Problem, actor: Params | Any, carry: Carry, obs: Float[Array, "E N O"]
+) -> tuple[Float[Array, "E N A"], Carry]:
+    """Returns the raw outputs of every actor for its own observation, and the carry with what recurrent actors remember."""
+    if not config.recurrent:
+        return acting_outputs(with_networks(config, problem), actor, obs), carry
+    raw, hidden = recurrent.act(config, problem.spec, actor, carry.hidden, obs)  # pyright: ignore[reportArgumentType]
+    return raw, carry._replace(hidden=hidden)
 
 
-def q(problem: Problem, critic: Params | Any, inputs: Float[Array, "I B"], learning: bool = False) -> Float[Array, " B"]:
-    """Returns Q of joint observations and actions."""
+def plain_actors(config: Settings, spec: Spec, actor: Params | Any) -> Params | Network | None:
+    """Returns one network per agent that acts like the actors, or None if there is none."""
+    shared = sharing.sharing_of(config.share, spec)
+    if config.recurrent:
+        return onpolicy.plain_network(shared, actor) if actor else actor  # pyright: ignore[reportArgumentType]
+    return None if config.model else sharing.plain(shared, actor)
+
+
+def q(
+    problem: Problem,
+    critic: Params | Any,
+    inputs: Float[Array, "I B"],
+    learning: bool = False,
+    begins: Bool[Array, " B"] | None = None,
+) -> Float[Array, " B"]:
+    """Returns Q of joint observations and actions; a critic that remembers follows sequences, see `outputs`."""
+    if begins is not None:
+        return recurrent.run(critic, inputs, begins, problem.length, problem.critic_activation).outputs[0]
     if problem.model is not None:
         return problem.model.apply(critic, inputs.T)[..., 0]
     product = times(critic[0].weight, inputs, COLUMNS)
@@ -293,8 +364,13 @@ def q(problem: Problem, critic: Params | Any, inputs: Float[Array, "I B"], learn
 def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action: Float[Array, "A B"]) -> Float[Array, " B"]:
     """Returns Q with the agent's own replayed action replaced by `action`, for learning.
 
-    Only the agent's part of the critic's first product changes; the rest is the one that the critic's own loss computes.
+    Only the agent's part of the critic's first product changes; the rest is the one that the critic's own loss computes. A
+    critic that remembers, remembers the replayed actions of earlier steps.
     """
+    if view.begins is not None:
+        before = recurrent.run(critic, view.inputs, view.begins, problem.length, problem.critic_activation).before
+        inputs = jax.lax.dynamic_update_slice_in_dim(view.inputs, action, view.first, axis=0)
+        return recurrent.step(critic, inputs, before, problem.critic_activation)[0]
     if problem.model is not None:
         return q(problem, critic, jax.lax.dynamic_update_slice_in_dim(view.inputs, action, view.first, axis=0))
     own_rows = jax.lax.dynamic_slice_in_dim(critic[0].weight, view.first, action.shape[0])
@@ -302,18 +378,64 @@ def q_with_own_action(problem: Problem, critic: Params | Any, view: View, action
     return mlp_from_first(critic, product, True, COLUMNS, problem.critic_activation)[0]
 
 
-def all_outputs(problem: Problem, actor: Params | Any, obs: Float[Array, "N O B"]) -> Float[Array, "N A B"]:
+def next_q(problem: Problem, critic: Params | Any, next_inputs: Float[Array, "I B"], *past: Array) -> Float[Array, " B"]:
+    """Returns Q of what follows each step; `past_of` the view are what a critic that remembers has read before."""
+    return next_values(problem, critic, next_inputs, *past)[0] if past else q(problem, critic, next_inputs)
+
+
+def next_values(
+    problem: Problem,
+    critic: Network | Any,
+    next_inputs: Float[Array, "I B"],
+    inputs: Float[Array, "I B"],
+    begins: Bool[Array, " B"],
+) -> Float[Array, "H B"]:
+    """Returns the outputs for what follows each step of a network that remembers the step and those before it."""
+    after = recurrent.run(critic, inputs, begins, problem.length, problem.critic_activation).after
+    return recurrent.step(critic, next_inputs, after, problem.critic_activation)
+
+
+def past_of(view: View) -> tuple[Array, ...]:
+    """Returns what a critic that remembers has read when it is asked about the next step; nothing if it does not remember."""
+    return () if view.begins is None else (view.inputs, view.begins)
+
+
+def all_outputs(
+    problem: Problem, actor: Params | Any, obs: Float[Array, "N O B"], begins: Bool[Array, " B"] | None = None
+) -> Float[Array, "N A B"]:
     """Returns the raw outputs of the actors of all agents, one after another."""
-    if problem.sharing is not None and problem.sharing.ids:
-        obs = jax.vmap(lambda obs, i: sharing.with_index(problem.sharing, obs, i))(obs, jnp.arange(len(obs)))
+    obs = _indexed(problem, obs)
+    if begins is not None:
+        run = partial(outputs, problem, begins=begins)
+        return jax.vmap(run)(actor, obs)
     return jax.vmap(one_by_one(lambda actor, obs: outputs(problem, actor, obs)))(actor, obs)
+
+
+def next_outputs(problem: Problem, actor: Params | Any, batch: Transition) -> Float[Array, "N A B"]:
+    """Returns the raw outputs of the actors of all agents for the next observations."""
+    if batch.begins is None:
+        return all_outputs(problem, actor, batch.next_obs)
+
+    begins = batch.begins
+
+    def follow(actor: Network | Any, next_obs: Array, obs: Array) -> Array:
+        return recurrent.step(actor, next_obs, recurrent.run(actor, obs, begins, problem.length).after)
+
+    return jax.vmap(follow)(actor, _indexed(problem, batch.next_obs), _indexed(problem, batch.obs))
+
+
+def _indexed(problem: Problem, obs: Float[Array, "N O B"]) -> Float[Array, "N I B"]:
+    """Returns the observations of all agents, followed by their indices if actors read them."""
+    if problem.sharing is None or not problem.sharing.ids:
+        return obs
+    return jax.vmap(lambda obs, i: sharing.with_index(problem.sharing, obs, i))(obs, jnp.arange(len(obs)))
 
 
 def target_actions(
     problem: Problem, target_actor: Params | Any, batch: Transition, relax: Relax, noise: Float[Array, "N A B"]
 ) -> Float[Array, "N A B"]:
     """Returns the next actions of all target actors."""
-    raw = all_outputs(problem, target_actor, batch.next_obs)
+    raw = next_outputs(problem, target_actor, batch)
     return jax.vmap(lambda heads, raw, legal, noise: relax(heads, masked_columns(heads, raw, legal), noise))(
         problem.heads, raw, batch.next_legal, noise
     )
@@ -368,6 +490,22 @@ def discount_of(config: Settings, mine: Transition) -> float | Float[Array, " B"
     return config.gamma if mine.discount is None else mine.discount
 
 
+def targets(
+    config: Settings,
+    problem: Problem,
+    mine: Transition,
+    batch: Transition,
+    reward: Float[Array, " B"],
+    next_value: Float[Array, " B"],
+) -> Float[Array, " B"]:
+    """Returns r + γ V(s') of one agent's minibatch in columns, over several steps if the settings say so."""
+    if config.recurrent and config.n_step > 1:
+        stops = recurrent.stops(batch.alive, batch.terminated, batch.done, problem.length)
+        over = mine.terminated
+        return recurrent.targets(reward, next_value, over, stops, problem.length, config.gamma, config.n_step)
+    return td_target(reward, mine.terminated, next_value, discount_of(config, mine))
+
+
 # --- Devices.
 
 
@@ -396,31 +534,37 @@ def max_over(axis: str | None, values: Float[Array, " B"]) -> Float[Array, ""]:
 # --- One optimiser step.
 
 
-def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, which `vmap` turns into a loop on CPUs: one agent's minibatch fits into a core's cache."""
-    return jax.custom_batching.sequential_vmap(function) if jax.default_backend() == "cpu" else function
+def one_by_one(function: Callable[..., Any], problem: Problem | None = None) -> Callable[..., Any]:
+    """Returns the function, which `vmap` turns into a loop on CPUs: one agent's minibatch fits into a core's cache.
+
+    Networks that remember follow sequences in many small steps, which cost less for all agents together.
+    """
+    together = problem is not None and problem.length > 0
+    return function if together or jax.default_backend() != "cpu" else jax.custom_batching.sequential_vmap(function)
 
 
 def with_averages(
     problem: Problem, params: Params | Any, inputs: Float[Array, "I B"], activation: Activation = "relu"
 ) -> Params | Any:
     """Returns a network whose running averages (batch normalisation) have seen another minibatch."""
-    return params if problem.model is not None else move_averages(params, inputs, mean_over(problem.axis), activation)
+    if problem.model is not None or problem.length:  # networks that remember are not normalised
+        return params
+    return move_averages(params, inputs, mean_over(problem.axis), activation)
 
 
-def gradient(loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
+def gradient(loss: Callable[..., Any], problem: Problem, has_aux: bool = False) -> Callable[..., Any]:
     """Returns (params, view, …) → (value of the loss, gradient with respect to params), one agent after another."""
-    return one_by_one(jax.value_and_grad(loss, has_aux=has_aux))
+    return one_by_one(jax.value_and_grad(loss, has_aux=has_aux), problem)
 
 
-def gradient_if(loss: Callable[..., Any]) -> Callable[..., Any]:
+def gradient_if(loss: Callable[..., Any], problem: Problem) -> Callable[..., Any]:
     """Returns (due, params, …) → (value of the loss, gradient), or zeros without computing them if nothing is due."""
 
     def compute(due: Bool[Array, ""], params: Params | Any, *rest: Any) -> Any:
         nothing = (jnp.zeros((), jax.tree.leaves(params)[0].dtype), jax.tree.map(jnp.zeros_like, params))
         return jax.lax.cond(due, lambda: jax.value_and_grad(loss)(params, *rest), lambda: nothing)
 
-    return one_by_one(compute)
+    return one_by_one(compute, problem)
 
 
 def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Params | Any:
@@ -431,6 +575,8 @@ def only_visible(problem: Problem, grads: Params | Any, i: Int[Array, ""]) -> Pa
         seen = jnp.asarray(visible_to_sets(problem, problem.sharing))[jnp.asarray(problem.sharing.sets)[i]]
     else:
         seen = jnp.asarray(visible(problem.spec, problem.sees, problem.unread))[i]
+    if problem.length:
+        return recurrent.masked_inputs(grads, seen)  # pyright: ignore[reportArgumentType]
     return (grads[0]._replace(weight=grads[0].weight * seen[:, None]), *grads[1:])
 
 
@@ -518,7 +664,7 @@ def critic_loss(
     problem: Problem, critic: Params | Any, view: View, y: Float[Array, " B"]
 ) -> tuple[Float[Array, ""], Float[Array, " B"]]:
     """Returns the mean of (Q_i(o, a) − y)², and the values."""
-    values = q(problem, critic, view.inputs, learning=True)
+    values = q(problem, critic, view.inputs, learning=True, begins=view.begins)
     return jnp.mean(view.weight * (values - y) ** 2), values
 
 
@@ -533,7 +679,7 @@ def train_critic(
 ) -> tuple[Params | Any, optax.OptState, Float[Array, " B"], dict[str, Float[Array, ""]]]:
     """Returns critic i after one step towards y, its optimiser, its values before the step, and metrics."""
     critic = with_averages(problem, critic, view.inputs, config.critic_activation)
-    (loss, values), grads = gradient(partial(critic_loss, problem), has_aux=True)(critic, view, y)
+    (loss, values), grads = gradient(partial(critic_loss, problem), problem, has_aux=True)(critic, view, y)
     grads = only_visible(problem, grads, i)
     metrics = {"critic_loss": loss, "q": jnp.mean(view.alive * values), "td_target": jnp.mean(view.alive * y)}
     grads, metrics = per_living(problem, view, (grads, metrics))
@@ -648,7 +794,7 @@ def gather(config: Settings, problem: Problem, batch: Transition, metrics: Metri
 
 def learn_apart(config: Settings) -> bool:
     """Returns whether agents learn independently of each other, so that other processes can compute their updates."""
-    return config.order == "snapshot" and config.share == "none"
+    return config.order == "snapshot" and config.share == "none" and not config.recurrent
 
 
 def has_own_batches(config: Settings, problem: Problem) -> bool:

@@ -132,7 +132,7 @@ def init_network(
     )
 
 
-def sharing_of(config: Settings, spec: Spec) -> Sharing | None:
+def sharing_of(config: Any, spec: Spec) -> Sharing | None:
     """Returns which agents share an actor, or None if nobody does."""
     return sharing.sharing_of(config.share, spec)
 
@@ -184,8 +184,8 @@ def begin(config: Settings, spec: Spec) -> Carry:
     return jnp.zeros((spec.num_agents, config.num_units)) if config.recurrent else ()
 
 
-def policy(config: Settings, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
-    """Returns the logits [*b, N, A] of every agent and its hidden state after this step."""
+def policy(config: Any, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
+    """Returns the logits [*b, N, A] of every agent and its hidden state after this step; of the settings it reads `share`."""
     shared = sharing_of(config, spec)
     inputs = sharing.with_indices(shared, obs)
     if actor.cell is None or actor.head is None:
@@ -278,9 +278,25 @@ def shared(params: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], params)
 
 
-def plain_actors(config: Settings, spec: Spec, actor: Network) -> Params | None:
-    """Returns one perceptron per agent that acts like the actors, or None if they are recurrent."""
-    return None if config.recurrent else sharing.plain(sharing_of(config, spec), actor.body)
+def plain_actors(config: Any, spec: Spec, actor: Network) -> Params | Network | None:
+    """Returns one network per agent that acts like the actors, or None if that is impossible."""
+    shared = sharing_of(config, spec)
+    return plain_network(shared, actor) if config.recurrent else sharing.plain(shared, actor.body)
+
+
+def plain_network(shared: Sharing | None, actor: Network) -> Network | None:
+    """Returns one recurrent network per agent that acts like the shared ones, as `sharing.plain` does for perceptrons."""
+    if shared is None:
+        return actor
+    each = sharing.expanded(shared, actor)
+    if not shared.ids:
+        return each
+    assert actor.cell is not None
+    assert each.cell is not None
+    folded = sharing.plain(shared, actor.body or (actor.cell.inputs,))
+    if folded is None:
+        return None
+    return each._replace(body=folded) if actor.body else each._replace(cell=each.cell._replace(inputs=folded[0]))
 
 
 # --- Rewards and returns.

@@ -29,7 +29,11 @@ OU_KEEP = 0.85
 
 
 class Layer(NamedTuple):
-    """An affine map for each agent; with a scale, its product is normalised over units, or by stored averages if present."""
+    """An affine map for each agent; with a scale, its product is normalised over units, or by stored averages if present.
+
+    With `state_weight` and `state_bias` it is a gated recurrent unit, as in `nets`: its columns belong to the reset gate, the
+    update gate and the candidate.
+    """
 
     weight: np.ndarray
     """[N, I, H]"""
@@ -40,6 +44,9 @@ class Layer(NamedTuple):
     variance: np.ndarray | None = None
     std: np.ndarray | None = None
     """Of the last layer: learnt standard deviations of continuous actions, which then replace the rules' schedule."""
+    state_weight: np.ndarray | None = None
+    """[N, H, 3H]"""
+    state_bias: np.ndarray | None = None
 
 
 class Space(NamedTuple):
@@ -106,15 +113,24 @@ def space_of(space: Any) -> Space:
 
 
 def layers_of(actor: Any, std: Any = None) -> tuple[Layer, ...]:
-    """Returns the layers of stacked actors (`nets.Params`, leaves [N, …]); `std` [N, A] is for the last."""
+    """Returns the layers of stacked actors (leaves [N, …]): `nets.Params`, or a body, a recurrent cell and a head of them.
+
+    `std` [N, A] is for the last.
+    """
 
     def row(array: Any) -> Any:
         return None if array is None else np.asarray(array, np.float32)[:, None]
 
-    *layers, last = (
-        Layer(np.ascontiguousarray(layer.weight, np.float32), row(layer.bias), *map(row, layer.norm or ())) for layer in actor
-    )
-    return (*layers, last._replace(std=row(std)))
+    def plain(layer: Any) -> Layer:
+        return Layer(np.ascontiguousarray(layer.weight, np.float32), row(layer.bias), *map(row, layer.norm or ()))
+
+    if cell := getattr(actor, "cell", None):
+        weight = np.ascontiguousarray(cell.state.weight, np.float32)
+        unit = plain(cell.inputs)._replace(state_weight=weight, state_bias=row(cell.state.bias))
+        layers = [*map(plain, actor.body), unit, *map(plain, actor.head)]
+    else:
+        layers = list(map(plain, actor))
+    return (*layers[:-1], layers[-1]._replace(std=row(std)))
 
 
 def rules_of(settings: Any) -> Rules:
@@ -163,14 +179,54 @@ def only(team: Team, i: int, obs_size: int) -> Team:
 def outputs(team: Team, obs: np.ndarray) -> np.ndarray:
     """Returns every actor's outputs [..., N, A] for its own observation; obs is [N, O] or [E, N, O].
 
-    Squashed actors have [..., N, 2A].
+    Squashed actors have [..., N, 2A]. Recurrent actors remember nothing here: see `remembering`.
     """
+    if num_hidden(team.layers):
+        return remembering(team, begin_hidden(team, 0 if obs.ndim == 2 else len(obs)), obs)[0]
     x = obs[:, None] if obs.ndim == 2 else obs.swapaxes(0, 1)  # [N, E, O]: one matrix product per agent
     first, *rest = team.layers
     x = _affine(first, x)
     for layer in rest:
         x = _affine(layer, np.maximum(x, 0.0, out=x))
     return x[:, 0] if obs.ndim == 2 else x.swapaxes(0, 1)
+
+
+def num_hidden(layers: tuple[Layer, ...]) -> int:
+    """Returns with how many units each actor remembers the episode; 0 if actors are not recurrent."""
+    return next((layer.state_weight.shape[1] for layer in layers if layer.state_weight is not None), 0)
+
+
+def begin_hidden(team: Team, num_envs: int = 0) -> np.ndarray | None:
+    """Returns what recurrent actors remember at the start of an episode, nothing: [N, H] or [E, N, H]; None for others."""
+    shape = (len(team.spaces), num_hidden(team.layers))
+    return np.zeros((num_envs, *shape) if num_envs else shape, np.float32) if shape[1] else None
+
+
+def remembering(team: Team, hidden: np.ndarray | None, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns every actor's outputs, see `outputs`, given what it remembers, and what it remembers afterwards."""
+    if hidden is None:
+        return outputs(team, obs), None
+    single = obs.ndim == 2
+    x, before = (part[:, None] if single else part.swapaxes(0, 1) for part in (obs, hidden))
+    active = False  # whether an activation precedes the layer: not at the inputs, nor behind the recurrent unit
+    for layer in team.layers:
+        x = _affine(layer, np.maximum(x, 0.0) if active else x)
+        active = layer.state_weight is None
+        if layer.state_weight is not None:
+            x = before = _unit(layer, x, before)
+    return (x[:, 0], before[:, 0]) if single else (x.swapaxes(0, 1), before.swapaxes(0, 1))
+
+
+def _unit(layer: Layer, gates: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Returns the next hidden states [N, E, H] of a gated recurrent unit, as `nets.gru_from_first`."""
+    reset, update, candidate = np.split(gates, 3, axis=-1)
+    reset_by, update_by, candidate_by = np.split(hidden @ np.asarray(layer.state_weight) + layer.state_bias, 3, axis=-1)
+    keep = _sigmoid(update + update_by)
+    return keep * hidden + (1 - keep) * np.tanh(candidate + _sigmoid(reset + reset_by) * candidate_by)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return (0.5 * np.tanh(0.5 * x) + 0.5).astype(np.float32)
 
 
 def _affine(layer: Layer, x: np.ndarray) -> np.ndarray:
@@ -197,7 +253,12 @@ def greedy(team: Team, obs: np.ndarray, legal: np.ndarray | None = None) -> np.n
 
     `legal` [..., N, A] is True where an action entry is legal; None means that all are.
     """
-    raw = masked(_means(team, outputs(team, obs)), legal)
+    return best(team, outputs(team, obs), legal)
+
+
+def best(team: Team, raw: np.ndarray, legal: np.ndarray | None = None) -> np.ndarray:
+    """Returns `greedy` actions for given outputs."""
+    raw = masked(_means(team, raw), legal)
     return _actions(team, raw, raw)
 
 
@@ -226,7 +287,18 @@ def explore(
     legal: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns actions as training explores after `step` environment steps, and the carry for the next step."""
-    raw = outputs(team, obs)
+    return drawn(team, carry, outputs(team, obs), rng, step, legal)
+
+
+def drawn(
+    team: Team,
+    carry: np.ndarray | None,
+    raw: np.ndarray,
+    rng: np.random.Generator,
+    step: int = LATE,
+    legal: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns the result of `explore` for given outputs."""
     shape = (*raw.shape[:-1], team.tables.discrete.shape[1])
     gumbel = -np.log(np.maximum(rng.standard_exponential(shape, np.float32), np.float32(1e-38)))
     return noisy(team, carry, raw, gumbel, shocks(team, rng, shape) if team.tables.has_boxes else gumbel, step, legal)
@@ -333,7 +405,7 @@ def choices(space: Space, vector: np.ndarray) -> list[int]:
 class Policy:
     """Maps observations by agent name to actions, for a saved team or one agent of it.
 
-    Its only state is the exploration noise of an episode: call `reset` when one begins.
+    Its only state is that of an episode, exploration noise and what recurrent actors remember: call `reset` when one begins.
     """
 
     def __init__(self, team: Team, about: dict[str, Any], seed: int = 0) -> None:
@@ -345,7 +417,7 @@ class Policy:
         self.joined: list[bool] = about["joined"]
         """Whether several heads make one integer; otherwise they stay separate."""
         self._rng = np.random.default_rng(seed)
-        self._carry = begin(team)
+        self.reset()
 
     @classmethod
     def load(cls, path: str | Path, seed: int = 0) -> "Policy":
@@ -355,7 +427,7 @@ class Policy:
 
     def reset(self) -> None:
         """Forgets the episode."""
-        self._carry = begin(self.team)
+        self._carry, self._hidden = begin(self.team), begin_hidden(self.team)
 
     def stack(self, obs: dict[str, Any]) -> np.ndarray:
         """Returns observations by name as one padded array [N, O]; agents that are left out have zeros."""
@@ -379,12 +451,12 @@ class Policy:
         make an array of integers. With `vectors`, each action is the array that the environment was given in training.
         `legal` holds action masks by agent: true where an action is legal.
         """
-        stacked, masks = self.stack(obs), self._masks(legal)
+        masks = self._masks(legal)
+        raw, self._hidden = remembering(self.team, self._hidden, self.stack(obs))
         if greedy:
-            raw = masked(_means(self.team, outputs(self.team, stacked)), masks)
-            action = _actions(self.team, raw, raw)
+            action = best(self.team, raw, masks)
         else:
-            action, self._carry = explore(self.team, self._carry, stacked, self._rng, legal=masks)
+            action, self._carry = drawn(self.team, self._carry, raw, self._rng, legal=masks)
         scaled = to_world(self.team, action)
         return {name: self._one(i, scaled[i], vectors) for i, name in enumerate(self.agents) if name in obs}
 

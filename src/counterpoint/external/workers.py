@@ -57,6 +57,8 @@ class EnvSetup(NamedTuple):
     """Steps per rollout."""
     rules: numpy_policy.Rules = numpy_policy.Rules()
     """How the actors' outputs become actions."""
+    num_hidden: int = 0
+    """Units with which each actor remembers the episode; 0 if actors are not recurrent."""
 
     def team(self, layers: tuple[Layer, ...]) -> numpy_policy.Team:
         """Returns the actors with these weights."""
@@ -89,6 +91,8 @@ class EnvPosition(NamedTuple):
     """[N, A]: the carry of the exploration noise."""
     returns: np.ndarray
     """[N]: the sum of rewards since the episode began."""
+    hidden: np.ndarray | None = None
+    """[N, H]: what recurrent actors remember of the episode; None if they are not recurrent."""
 
 
 class RolloutRequest(NamedTuple):
@@ -174,6 +178,7 @@ def new_position(setup: EnvSetup, seed: int) -> EnvPosition:
         alive=np.ones(shape[0], bool),
         noise=np.zeros(shape, np.float32),
         returns=np.zeros(shape[0], np.float32),
+        hidden=np.zeros((shape[0], setup.num_hidden), np.float32) if setup.num_hidden else None,
     )
 
 
@@ -199,22 +204,24 @@ class RolloutWorker:
         shape = (self.setup.length, *position.noise.shape)
         gumbel, shock = rng.gumbel(size=shape).astype(np.float32), numpy_policy.shocks(team, rng, shape)
         seed, actions, returns = int(position.seed), position.actions.copy(), position.returns
-        carry = position.noise if self.setup.rules.noise == "ou" else None
+        carry, hidden = position.noise if self.setup.rules.noise == "ou" else None, position.hidden
         rows: list[tuple[Any, ...]] = []
         for t in range(self.setup.length):
             obs, alive, legal, at = copy.obs, copy.alive, copy.legal, copy.length
-            raw, step = numpy_policy.outputs(team, obs), request.step + t * request.stride
+            raw, hidden = numpy_policy.remembering(team, hidden, obs)
+            step = request.step + t * request.stride
             action, carry = numpy_policy.noisy(team, carry, raw, gumbel[t], shock[t], step, legal)
             next_obs, reward, terminated, done = copy.step(action)
             actions[at], returns = action, returns + reward
             rows.append((obs, action, reward, next_obs, terminated, alive, done, returns, copy.length, legal, copy.legal))
             if done:
                 seed, actions, returns = int(rng.integers(2**31)), np.zeros_like(actions), np.zeros_like(returns)
-                carry = None if carry is None else np.zeros_like(carry)
+                carry, hidden = (None if state is None else np.zeros_like(state) for state in (carry, hidden))
                 copy.reset(seed)
         self._positions[number] = (seed, copy.length)
         noise = position.noise if carry is None else carry
-        after = EnvPosition(np.int32(seed), np.int32(copy.length), actions, copy.obs, copy.alive, noise, returns)  # pyright: ignore[reportArgumentType]
+        where = np.int32(seed), np.int32(copy.length)
+        after = EnvPosition(*where, actions, copy.obs, copy.alive, noise, returns, hidden)  # pyright: ignore[reportArgumentType]
         columns = [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
         return RolloutResult(*columns, position=after, repeated=repeated)  # pyright: ignore[reportArgumentType]
 
@@ -273,14 +280,16 @@ class EvalWorker:
         self, copy: EnvCopy, team: numpy_policy.Team, rng: np.random.Generator, request: EvalRequest
     ) -> tuple[np.ndarray, int, list[np.ndarray], dict[str, float]]:
         copy.reset(int(rng.integers(2**31)))
-        total, carry, done = np.zeros(self.setup.spec.num_agents, np.float32), numpy_policy.begin(team), False
+        total, done = np.zeros(self.setup.spec.num_agents, np.float32), False
+        carry, hidden = numpy_policy.begin(team), numpy_policy.begin_hidden(team)
         infos = InfoMetrics()
         frames = [_frame(copy.env)] if request.record else []
         while not done:
+            raw, hidden = numpy_policy.remembering(team, hidden, copy.obs)
             if request.explore or team.rules.noise == "uniform":  # a random team has no greedy actions
-                action, carry = numpy_policy.explore(team, carry, copy.obs, rng, legal=copy.legal)
+                action, carry = numpy_policy.drawn(team, carry, raw, rng, legal=copy.legal)
             else:
-                action = numpy_policy.greedy(team, copy.obs, copy.legal)
+                action = numpy_policy.best(team, raw, copy.legal)
             _, reward, _, done = copy.step(action)
             total += reward
             infos.add(copy.infos)

@@ -29,7 +29,7 @@ from counterpoint.algos.base import Actors
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import to_world
 from counterpoint.core.errors import UsageError
-from counterpoint.core.nets import mlp
+from counterpoint.core.nets import gru, mlp
 from counterpoint.policies.policy import Policy, load_closed
 from counterpoint.runs import Run, open_run
 from counterpoint.runs.files import digest_of_file, expanded, sealed
@@ -41,6 +41,8 @@ TOLERANCE = 1e-4
 """How far outputs may differ from the policy's, in units of 1 + their size: float32 sums in another order."""
 NUM_TRIALS = 128
 """Observations on which an export is compared."""
+NUM_RECALLED = 3
+"""Steps after which a recurrent policy is compared."""
 MANIFEST = "export.json"
 
 
@@ -203,10 +205,13 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 import policy
 said = {}
-for file, obs in np.load(sys.argv[1] + "/.question.npz").items():
+for file, seen in np.load(sys.argv[1] + "/.question.npz").items():
     team = policy.Policy.load(f"{sys.argv[1]}/{file}").team
-    said[file + ".outputs"] = policy.outputs(team, obs)
-    said[file + ".actions"] = policy.to_world(team, policy.greedy(team, obs))
+    hidden = policy.begin_hidden(team, seen.shape[1])
+    for obs in seen:
+        raw, hidden = policy.remembering(team, hidden, obs)
+    said[file + ".outputs"] = raw
+    said[file + ".actions"] = policy.to_world(team, policy.best(team, raw))
 np.savez(sys.argv[1] + "/.reply.npz", **said)
 """
 """A program that knows nothing but NumPy and the exported module."""
@@ -215,7 +220,7 @@ np.savez(sys.argv[1] + "/.reply.npz", **said)
 def _ask_numpy(folder: Path, parts: Parts, obs: np.ndarray) -> dict[str, Answers]:
     question, reply = folder / ".question.npz", folder / ".reply.npz"
     sizes = zip(parts.stems, parts.about["obs_sizes"], strict=True)
-    seen = {f"{stem}.npz": obs[:, i : i + 1, :size] for i, (stem, size) in enumerate(sizes)}
+    seen = {f"{stem}.npz": obs[:, :, i : i + 1, :size] for i, (stem, size) in enumerate(sizes)}
     np.savez(question, **seen | {"team.npz": obs})  # pyright: ignore[reportArgumentType]
     done = subprocess.run(
         [sys.executable, "-I", "-c", ASK, str(folder)], capture_output=True, text=True, timeout=300, check=False
@@ -269,8 +274,10 @@ def _ask_safetensors(folder: Path, parts: Parts, obs: np.ndarray) -> dict[str, A
             own = {key: array[None] if key.endswith("weight") else array[None, None] for key, array in own.items()}
             facts = about | {key: about[key][k : k + 1] for key in PER_AGENT}
             team = numpy_policy.unpack(own, facts).team
-            seen = obs[:, parts.about["agents"].index(name), None, : facts["obs_sizes"][0]]
-            both = numpy_policy.outputs(team, seen), numpy_policy.to_world(team, numpy_policy.greedy(team, seen))
+            hidden, raw = numpy_policy.begin_hidden(team, obs.shape[1]), np.zeros(0)
+            for seen in obs[:, :, parts.about["agents"].index(name), None, : facts["obs_sizes"][0]]:
+                raw, hidden = numpy_policy.remembering(team, hidden, seen)
+            both = raw, numpy_policy.to_world(team, numpy_policy.best(team, raw))
             said.append([each[:, 0, : team.spaces[0].size] for each in both])
         answers[stem] = Answers(*map(list, zip(*said, strict=True)))
     return answers
@@ -297,13 +304,15 @@ def _ask_onnx(folder: Path, parts: Parts, obs: np.ndarray) -> dict[str, Answers]
     for stem in (*parts.stems, "team"):
         session = onnxruntime.InferenceSession(folder / f"{stem}.onnx", providers=["CPUExecutionProvider"])
         about = json.loads(session.get_modelmeta().custom_metadata_map["about"])
-        feed = {}
-        for name, size in zip(about["agents"], about["obs_sizes"], strict=True):
-            key = f"{name}.obs" if stem == "team" else "obs"
-            feed[key] = np.ascontiguousarray(obs[:, parts.about["agents"].index(name), :size])
-        names = [result.name for result in session.get_outputs()]
-        said = dict(zip(names, session.run(names, feed), strict=True))
         prefixes = [f"{name}." if stem == "team" else "" for name in about["agents"]]
+        names = [result.name for result in session.get_outputs()]
+        width, said = numpy_policy.num_hidden(parts.team.layers), {}
+        feed = {f"{prefix}hidden": np.zeros((obs.shape[1], width), np.float32) for prefix in prefixes if width}
+        for seen in obs:
+            for prefix, name, size in zip(prefixes, about["agents"], about["obs_sizes"], strict=True):
+                feed[f"{prefix}obs"] = np.ascontiguousarray(seen[:, parts.about["agents"].index(name), :size])
+            said = dict(zip(names, session.run(names, feed), strict=True))
+            feed |= {f"{prefix}hidden": said[f"{prefix}next_hidden"] for prefix in prefixes if width}
         for prefix, space in zip(prefixes, about["spaces"], strict=True):
             edges = list(pairwise(np.cumsum((0, *space["heads"]))))
             chosen = [said[f"{prefix}outputs"][:, start:stop].argmax(1) for start, stop in edges]
@@ -320,7 +329,7 @@ def _plain(run: Run, policy: Policy) -> Actors:
     """Returns the policy as plain networks, or refuses."""
     actors = policy.actors(policy.parameters)
     if actors is None:
-        raise UsageError(f"the actors of {run.path} are not plain feed-forward networks: such a policy cannot be exported.")
+        raise UsageError(f"the actors of {run.path} are not plain networks of ours: such a policy cannot be exported.")
     return actors
 
 
@@ -364,14 +373,32 @@ def stems_of(agents: tuple[str, ...]) -> list[str]:
 
 
 def trials_of(run: Run, policy: Policy, count: int) -> tuple[np.ndarray, Answers]:
-    """Returns random observations [B, N, O], some of them large, and the policy's answers to them."""
-    spec = policy.env.spec
+    """Returns random observations [T, B, N, O], some of them large, and the policy's answers to the last of them.
+
+    A recurrent policy gets several, one after another; others get one.
+    """
+    spec, actor = policy.env.spec, _plain(run, policy).layers
     generator = np.random.default_rng(0)
-    obs = generator.normal(size=(count, *spec.obs_mask.shape)) * spec.obs_mask
-    obs[::2] *= 10.0
+    recurrent = getattr(actor, "cell", None) is not None
+    obs = generator.normal(size=(NUM_RECALLED if recurrent else 1, count, *spec.obs_mask.shape)) * spec.obs_mask
+    obs[:, ::2] *= 10.0
     obs = obs.astype(np.float32)
     carry = jax.vmap(policy.algo.begin)(jax.random.split(prng.key(0), count))
-    outputs = np.asarray(jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(_plain(run, policy).layers, jnp.asarray(obs)))
-    greedy = np.asarray(to_world(spec, policy.algo.greedy(policy.parameters, carry, jnp.asarray(obs), None)[0]))
+    if recurrent:
+        outputs = jax.vmap(_recalled, in_axes=(0, 2), out_axes=1)(actor, jnp.asarray(obs))
+    else:
+        outputs = jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(actor, jnp.asarray(obs[0]))
+    outputs, action = np.asarray(outputs), jnp.zeros(())
+    for seen in obs:
+        action, carry = policy.algo.greedy(policy.parameters, carry, jnp.asarray(seen), None)
+    greedy = np.asarray(to_world(spec, action))
     columns = list(enumerate(spec.act_sizes))
     return obs, Answers([outputs[:, i, :size] for i, size in columns], [greedy[:, i, :size] for i, size in columns])
+
+
+def _recalled(actor: Any, obs: jax.Array) -> jax.Array:
+    """Returns the outputs [B, A] of one recurrent actor after the last of its observations [T, B, O]."""
+    hidden = jnp.zeros((obs.shape[1], actor.cell.state.weight.shape[0]))
+    for seen in obs:
+        hidden = gru(actor.cell, hidden, jax.nn.relu(mlp(actor.body, seen)) if actor.body else seen)
+    return mlp(actor.head, hidden)

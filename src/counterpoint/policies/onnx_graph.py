@@ -27,7 +27,11 @@ def save(path: Path, graphs: list["Graph"], about: dict[str, Any]) -> None:
 
 
 class Graph:
-    """One agent's network and heads as ONNX nodes: `obs` [batch, O] in; `action`, `outputs` and `choice` out."""
+    """One agent's network and heads as ONNX nodes: `obs` [batch, O] in; `action`, `outputs` and `choice` out.
+
+    A recurrent agent also takes `hidden` [batch, H], zeros at the start of an episode, and returns `next_hidden`, for the next
+    step.
+    """
 
     def __init__(self, prefix: str, team: Team) -> None:
         self.prefix = prefix
@@ -37,8 +41,12 @@ class Graph:
         self.results: list[Any] = []
         (space,), rules = team.spaces, team.rules
         (x,) = self.declare(self.inputs, "obs", np.float32, team.layers[0].weight.shape[1])
-        for depth, layer in enumerate(without_deviations(team)):
-            x = self.layer(layer, self.add("Relu", [x]) if depth else x)
+        active = False  # whether an activation precedes the layer: not at the inputs, nor behind a recurrent unit
+        for layer in without_deviations(team):
+            x = self.layer(layer, self.add("Relu", [x]) if active else x)
+            active = layer.state_weight is None
+            if layer.state_weight is not None and layer.state_bias is not None:
+                x = self.unit(x, layer.state_weight[0], layer.state_bias[0, 0])
         self.name(x, "outputs", np.float32, space.size)
         if space.heads:
             action, choice = self.heads(x, space, rules)
@@ -59,6 +67,22 @@ class Graph:
         centred = self.add("Sub", [product, self.constant(layer.mean[0, 0])])
         deviation = self.constant(np.sqrt(layer.variance[0, 0] + EPSILON))
         return self.add("Add", [self.add("Mul", [self.add("Div", [centred, deviation]), scale]), bias])
+
+    def unit(self, gates: str, weight: np.ndarray, bias: np.ndarray) -> str:
+        """Returns the next hidden state of a gated recurrent unit, given the inputs' part of its gates; see `numpy_policy`."""
+        width = weight.shape[0]
+        (hidden,) = self.declare(self.inputs, "hidden", np.float32, width)
+        by_state = self.add("Add", [self.add("MatMul", [hidden, self.constant(weight)]), self.constant(bias)])
+        sizes = self.constant(np.array([width] * 3, np.int64))
+        reset, update, candidate = self.add_many("Split", [gates, sizes], 3, axis=1)
+        reset_by, update_by, candidate_by = self.add_many("Split", [by_state, sizes], 3, axis=1)
+        keep = self.add("Sigmoid", [self.add("Add", [update, update_by])])
+        reset = self.add("Sigmoid", [self.add("Add", [reset, reset_by])])
+        new = self.add("Tanh", [self.add("Add", [candidate, self.add("Mul", [reset, candidate_by])])])
+        change = self.add("Mul", [keep, self.add("Sub", [hidden, new])])
+        after = self.add("Add", [new, change])
+        self.name(after, "next_hidden", np.float32, width)
+        return after
 
     def heads(self, x: str, space: Space, rules: Rules) -> tuple[str, str]:
         """Returns the action vector and the chosen entry of each head."""

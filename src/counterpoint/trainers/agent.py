@@ -50,6 +50,9 @@ from counterpoint.trainers.learner import (
     rules_of,
     starter,
 )
+from counterpoint.training.replay import in_sequences
+
+sequences_of = jax.jit(in_sequences, static_argnums=2)
 
 AUTHORS = maddpg.Config(minibatch="per-agent", order="sequential", init="glorot")
 """The authors' learner: agents learn one after another, each from its own minibatch, and weights start as Glorot's."""
@@ -94,7 +97,13 @@ class Settings:
             raise UsageError("save_rate and restore need a folder: set save_dir too.")
         if self.learning.share != "none":
             raise UsageError(f"each trainer has parameters of its own: leave out share={self.learning.share!r}.")
-        if self.learning.n_step > 1:
+        if self.learning.recurrent and self.overwrite == "random":
+            raise UsageError("recurrent agents learn from sequences of successive steps: leave overwrite at 'oldest'.")
+        if self.learning.recurrent and self.learning.window > self.buffer_size:
+            raise UsageError(
+                f"sequences of {self.learning.window} steps need a buffer_size of at least as many: choose a larger one."
+            )
+        if self.learning.n_step > 1 and not self.learning.recurrent:
             raise UsageError(
                 f"trainers store single steps: leave n_step at 1 in the learning settings, not {self.learning.n_step}."
             )
@@ -106,7 +115,8 @@ class Settings:
     @property
     def first_update(self) -> int:
         """Transitions that the buffer must hold before the first update."""
-        return self.warmup or min(self.batch_size * max(self.max_episode_len, 1), self.buffer_size)
+        first = self.warmup or min(self.batch_size * max(self.max_episode_len, 1), self.buffer_size)
+        return max(first, self.learning.window) if self.learning.recurrent else first
 
 
 class Losses(NamedTuple):
@@ -175,6 +185,8 @@ class AgentTrainer:
         self.config: Any = dataclasses.replace(learning, **sizes)
         if getattr(self.config, "infer_policies", False):
             raise UsageError("infer_policies=True needs counterpoint.train: trainers are told the other agents' targets.")
+        if self.config.recurrent and not isinstance(self.networks, Sizes):
+            raise UsageError(f"the model of {name} does not remember: give Sizes, or leave out recurrent=True.")
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts
         rows = tuple(map(tuple, sees.tolist()))
         self._learn = learner(self.method, self.networks, self.config, self.spec, rows)
@@ -197,7 +209,7 @@ class AgentTrainer:
         self._kept = 0
         self._before = self._read
         self._team = self._acting()
-        self._noise = numpy_policy.begin(self._team)
+        self.reset()
         if self.settings.restore and files.newest(self._folder()):
             self.load()
 
@@ -220,16 +232,21 @@ class AgentTrainer:
         """Transitions that are still missing before the first update; 0 if enough are stored."""
         return max(self.settings.first_update - len(self.replay_buffer), 0)
 
+    def reset(self) -> None:
+        """Begins another episode: forgets what was remembered within the last one. `experience` does so where one ends."""
+        self._noise, self._hidden = numpy_policy.begin(self._team), numpy_policy.begin_hidden(self._team)
+
     def action(self, obs: Any, greedy: bool = False) -> np.ndarray:
         """Returns the action for one observation, in the environment's units.
 
-        It is a probability or one-hot vector per head, or real numbers.
+        It is a probability or one-hot vector per head, or real numbers. A recurrent agent remembers the observation: ask once
+        per step, and `reset` it before and after episodes that are not stored.
         """
-        seen = self._inputs(obs)
+        raw, self._hidden = numpy_policy.remembering(self._team, self._hidden, self._inputs(obs))
         if greedy:
-            action = numpy_policy.greedy(self._team, seen)
+            action = numpy_policy.best(self._team, raw)
         else:
-            action, self._noise = numpy_policy.explore(self._team, self._noise, seen, self._rng, self.steps)
+            action, self._noise = numpy_policy.drawn(self._team, self._noise, raw, self._rng, self.steps)
         return numpy_policy.to_world(self._team, action)[0]
 
     def to_space(self, action: np.ndarray) -> Any:
@@ -240,8 +257,11 @@ class AgentTrainer:
         return choices[0] if len(choices) == 1 else np.array(choices)
 
     def distribution(self, obs: Any) -> Distribution:
-        """Returns the distribution that `action` draws from, in the environment's units and before clipping to the bounds."""
-        logits = jnp.asarray(numpy_policy.outputs(self._team, self._inputs(obs))[0])
+        """Returns the distribution that `action` draws from, in the environment's units and before clipping to the bounds.
+
+        A recurrent agent does not remember having been asked.
+        """
+        logits = jnp.asarray(numpy_policy.remembering(self._team, self._hidden, self._inputs(obs))[0][0])
         space, config = self.space, self.config
         if self._team.rules.noise == "squashed" and isinstance(space, Box):
             mean, log_std = jnp.split(logits, 2)
@@ -281,9 +301,10 @@ class AgentTrainer:
         missing = [name for name, given in (("obs", obs), ("act", act), ("new_obs", new_obs)) if given is None]
         if missing:
             raise UsageError(f"{self.name} needs {', '.join(missing)}: give them, or alive=False if the agent is dead.")
-        self.replay_buffer.add(self._observation(obs), self._vector(act), rew, self._observation(new_obs), done)
-        if done or terminal:
-            self._noise = numpy_policy.begin(self._team)
+        last = bool(done) or bool(terminal)
+        self.replay_buffer.add(self._observation(obs), self._vector(act), rew, self._observation(new_obs), done, last=last)
+        if last:
+            self.reset()
 
     def preupdate(self) -> None:
         """Forgets the places of the last minibatch."""
@@ -298,12 +319,15 @@ class AgentTrainer:
             return None
         self._check_team(agents)
         with together(agents):
-            index = self._draw()
-            batches = [agent.replay_buffer.sample_index(index) for agent in agents]
-            weight = self.replay_buffer.weights(index) if self.replay_buffer.prioritised else None
+            if self.config.recurrent:
+                index, joint = self._sequences(agents)
+            else:
+                index = self._draw()
+                batches = [agent.replay_buffer.sample_index(index) for agent in agents]
+                joint = self._joint(batches, self.replay_buffer.weights(index) if self.replay_buffer.prioritised else None)
         self.replay_sample_index = index
         read = [agent.network_in(self.updates) for agent in agents]
-        metrics = self.learn(read, self._joint(batches, weight), fold_in(self._key_learn, self.updates))
+        metrics = self.learn(read, joint, fold_in(self._key_learn, self.updates))
         errors = metrics.pop(TD_ERRORS, None)
         if errors is not None:
             self.replay_buffer.update_priorities(index, errors)
@@ -418,6 +442,18 @@ class AgentTrainer:
         common = np.random.default_rng((self.settings.seed, self.updates))  # the same numbers for every agent
         return common.integers(len(self.replay_buffer), size=size)
 
+    def _sequences(self, agents: Sequence["AgentTrainer"]) -> tuple[np.ndarray, Transition]:
+        """Returns the places of random sequences of steps, side by side, and the joint batch of them."""
+        config, buffer = self.config, self.replay_buffer
+        count = max(1, self.settings.batch_size // config.sequence_length)
+        common = np.random.default_rng((self.settings.seed, self.updates)) if config.minibatch == "shared" else None
+        index, before = buffer.make_sequences(count, config.window, common)
+        joint = self._joint([agent.replay_buffer.sample_index(index.ravel()) for agent in agents], None)
+        ended = [agent.replay_buffer.sample_index(np.maximum(before, 0)).last for agent in agents]
+        fresh = np.where(before >= 0, np.all(ended, axis=0), before == -1)
+        steps = jax.tree.map(lambda leaf: leaf.reshape(*index.shape, *leaf.shape[1:]), joint)
+        return index.ravel(), sequences_of(steps, fresh, config.burn_in)
+
     def _joint(self, batches: Sequence[Batch], weight: np.ndarray | None) -> Transition:
         """Returns the agents' transitions as one padded batch [B, N, …]."""
         spec, size = self.spec, len(batches[0].reward)
@@ -434,7 +470,7 @@ class AgentTrainer:
             "next_obs": next_obs,
             "terminated": np.stack([batch.done for batch in batches], axis=1),
             "alive": np.stack([batch.alive for batch in batches], axis=1),
-            "done": np.zeros(size, bool),
+            "done": np.all([batch.last for batch in batches], axis=0),
             "weight": weight,
         }
         return Transition(**arrays)

@@ -29,6 +29,8 @@ class Batch(NamedTuple):
     done: np.ndarray
     alive: np.ndarray
     """False where the agent had died before the step: nothing to learn from."""
+    last: np.ndarray
+    """True where the agent's episode ended with the step, for whatever reason."""
 
 
 class ReplayBuffer:
@@ -71,10 +73,14 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return min(self.added, self.capacity)
 
-    def add(self, obs_t: Any, action: Any, reward: Any, obs_tp1: Any, done: Any, alive: bool = True) -> None:
-        """Stores a transition; `done` means that the game ended, `alive` that the agent took part in the step."""
+    def add(
+        self, obs_t: Any, action: Any, reward: Any, obs_tp1: Any, done: Any, alive: bool = True, last: bool = False
+    ) -> None:
+        """Stores a transition; `done` means that the game ended, `alive` that the agent took part in the step, `last` that its
+        episode ended with the step, which an ended game implies."""
         parts = (np.asarray(part, np.float32) for part in (obs_t, action, reward, obs_tp1))
-        new = Batch(*parts, done=np.asarray(done, bool), alive=np.asarray(alive, bool))
+        flags = (np.asarray(flag, bool) for flag in (done, alive, last or done or not alive))
+        new = Batch(*parts, *flags)
         with self.lock:
             if self._rows is None:
                 self._rows = Batch(*(np.zeros((self.capacity, *part.shape), part.dtype) for part in new))
@@ -100,6 +106,22 @@ class ReplayBuffer:
             if self._tree is not None:
                 return self._draw(self._tree, batch_size)
             return self._draws.integers(len(self), size=batch_size)
+
+    def make_sequences(self, count: int, length: int, rng: np.random.Generator | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the places [length, count] of random sequences of successive transitions, drawn with replacement.
+
+        And the place [count] before each of them, which is −1 before the first transition of all and −2 if it was overwritten.
+
+        `rng` draws them instead of the buffer itself.
+        """
+        with self.lock:
+            self._check(count)
+            if self._stamps is not None or length > len(self):
+                raise UsageError(f"sequences of {length} need as many transitions, oldest overwritten first: store more.")
+            oldest = self.added - len(self)
+            start = oldest + (rng or self._draws).integers(len(self) - length + 1, size=count)
+            before = np.where(start > oldest, (start - 1) % self.capacity, -1 if oldest == 0 else -2)
+            return (start + np.arange(length)[:, None]) % self.capacity, before
 
     def make_latest_index(self, batch_size: int) -> np.ndarray:
         """Returns the places of the newest transitions in random order; all places if there are fewer."""

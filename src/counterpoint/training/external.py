@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 from counterpoint.algos.base import Agents
 from counterpoint.core import prng
 from counterpoint.core.errors import Diverged, UsageError
-from counterpoint.core.numpy_policy import Layer, Rules
+from counterpoint.core.numpy_policy import Layer, Rules, num_hidden
 from counterpoint.core.types import Key, Transition
 from counterpoint.external.adapters import LAST
 from counterpoint.external.environment import setup_of
@@ -104,7 +104,7 @@ def external_engine(
     """
     single = program._replace(num_seeds=1)
     empty, rules = _empty_actors(single)
-    setup = setup_of(program.env, length=program.schedule.rollout_length, rules=rules)
+    setup = setup_of(program.env, length=program.schedule.rollout_length, rules=rules, num_hidden=num_hidden(empty))
     evaluator = Worker("evaluation worker", setup, logs)
     hosts = []
     for seed in range(program.num_seeds):

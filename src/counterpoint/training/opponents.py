@@ -137,10 +137,10 @@ def check_ensemble(config: Config, env: Environment) -> None:
     if env.compiled is None:
         raise UsageError(f"{what} needs a compiled environment, and Python steps {env.name}: leave it out.")
     shares = getattr(learning, "share", "none") != "none"  # its arrays are those of sets, not of agents
-    if kind.per_agent or kind.priority or kind.newest or shares or o.league or config.distribution.learners:
+    if kind.per_agent or kind.priority or kind.newest or kind.sequence or shares or o.league or config.distribution.learners:
         raise UsageError(
-            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --share, --league and --learners:"
-            " leave them out."
+            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --recurrent, --share, --league and"
+            " --learners: leave them out."
         )
 
 
@@ -155,8 +155,9 @@ def check_league(config: Config, env: Environment) -> None:
         raise UsageError(f"--league {league} needs a replay memory, and {config.entry.name} has none: choose maddpg or ddpg.")
     if env.compiled is None:
         raise UsageError(f"--league {league} needs a compiled environment, and Python steps {env.name}: leave it out.")
-    if config.distribution.learners:
-        raise UsageError(f"--league {league} and --learners exclude each other: choose one of them.")
+    for name, chosen in (("learners", config.distribution.learners), ("recurrent", config.entry.recurrent(config.learning))):
+        if chosen:
+            raise UsageError(f"--league {league} and --{name} exclude each other: choose one of them.")
 
 
 def actors_of(config: Config, spec: Spec) -> Callable[[Any], Actors | None]:

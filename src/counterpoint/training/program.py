@@ -22,6 +22,8 @@ from counterpoint.training.external import check_external
 from counterpoint.training.loop import DEVICES, Program, Schedule
 from counterpoint.training.opponents import actors_of, algorithm_of, check_ensemble, check_league, open_env
 from counterpoint.training.replay import (
+    STORED,
+    SUCCESSIVE,
     Memory,
     example,
     n_step,
@@ -29,6 +31,7 @@ from counterpoint.training.replay import (
     on_policy,
     prioritised,
     row_size,
+    sequences,
     uniform,
     with_newest,
 )
@@ -88,9 +91,12 @@ def _resolve(config: Config, env: Environment) -> Config:
     devices = prepare_jax(1 if external or config.distribution.learners else t.devices, external)
     alone = config.opponents.ensemble > 1  # all of a minibatch is of the same sub-policies, which devices would draw apart
     batch_fits = entry.splits_batch and not alone and t.update_every % devices == 0 and t.batch_size % devices == 0
+    recurrent = entry.recurrent(config.learning)
+    batch_fits = batch_fits and not (recurrent and t.num_envs % devices)  # the steps of one environment stay together
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
+        batch = f"--num-envs {t.num_envs} of a recurrent team" if recurrent and t.num_envs % devices else batch
         one = batch if entry.splits_batch else f"one seed of {entry.name}"
         what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else one
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
@@ -154,13 +160,24 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
         one = one._replace(discount=jax.ShapeDtypeStruct((), jnp.float32))  # pyright: ignore[reportArgumentType]
     per_add = t.update_every // split
     needed = min(t.buffer_size, t.num_episodes * env.max_steps + t.update_every) // split
-    capacity = math.ceil(max(needed, t.batch_size) / per_add) * per_add
-    size = 4 * capacity * split * t.num_seeds * row_size(one)
+    least, width, drawn = t.batch_size, row_size(one, SUCCESSIVE if kind.sequence else STORED), t.batch_size
+    if kind.sequence:
+        window = sum(kind.sequence)
+        least = max(least, window * t.num_envs // split)
+        num_sequences = max(1, t.batch_size // split // kind.sequence[1])
+        drawn = num_sequences * split * window
+        if window * t.num_envs > t.buffer_size:
+            raise UsageError(
+                f"--buffer-size {t.buffer_size} does not hold sequences of {window} steps of --num-envs {t.num_envs}: choose at"
+                f" least {window * t.num_envs}."
+            )
+    capacity = math.ceil(max(needed, least) / per_add) * per_add
+    size = 4 * capacity * split * t.num_seeds * width
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    batch = 4 * t.batch_size * t.num_seeds * row_size(one)
+    batch = 4 * drawn * t.num_seeds * width
     if batch * (env.spec.num_agents if kind.per_agent else 1) > 0.4 * present:
         raise UsageError(
-            f"minibatches of {t.batch_size} transitions need {batch / 2**30:.1f} GiB, and this machine has"
+            f"minibatches of {drawn} transitions need {batch / 2**30:.1f} GiB, and this machine has"
             f" {present / 2**30:.1f}: choose a smaller --batch-size."
         )
     if size > 0.8 * present:
@@ -169,6 +186,8 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
             f" {present / 2**30:.1f}: choose a smaller --buffer-size."
         )
     batches = env.spec.num_agents if kind.per_agent else 1
+    if kind.sequence:
+        return sequences(one, capacity, num_sequences, per_add, t.num_envs // split, *kind.sequence, num_batches=batches)  # pyright: ignore[reportPossiblyUnboundVariable]
     sizes = (one, capacity, t.batch_size // split, per_add, batches)
     if (members := config.opponents.ensemble) > 1:
         numbers = sizes_of(env.spec, members, config.opponents.ensemble_teams)

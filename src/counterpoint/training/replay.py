@@ -3,6 +3,7 @@
 `uniform` is a ring of packed rows, one float32 row per transition, so that adding is one slice and sampling one gather.
 `prioritised` is the same ring, drawn from in proportion to priorities (Schaul et al. 2016, arXiv:1511.05952, Section 3.3).
 `n_step` puts n-step transitions into either ring: it holds the last steps of a rollout back until the next one follows them.
+`sequences` is the ring of `uniform`, from which successive steps of one environment are drawn together.
 `on_policy` keeps the last rollout as it is, for learners that must learn from what they themselves just did.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.algos.ensemble import drawn
 from counterpoint.algos.inference import Newest
@@ -63,34 +64,45 @@ STORED = ("obs", "action", "reward", "next_obs", "terminated", "alive", "legal",
 """The fields of a transition that a row holds. Learners from single steps have no use for `done`."""
 
 
-def _stored(steps: Transition) -> list[Any]:
-    return jax.tree.leaves([getattr(steps, name) for name in STORED])
+SUCCESSIVE = ("done", *STORED)
+"""The fields of a transition that a row of `sequences` holds: it must know where episodes end."""
 
 
-def row_size(one: Transition) -> int:
+def _stored(steps: Transition, names: tuple[str, ...] = STORED) -> list[Any]:
+    return jax.tree.leaves([getattr(steps, name) for name in names])
+
+
+def row_size(one: Transition, names: tuple[str, ...] = STORED) -> int:
     """Returns the floats per stored transition."""
-    return sum(math.prod(leaf.shape) for leaf in _stored(one))
+    return sum(math.prod(leaf.shape) for leaf in _stored(one, names))
 
 
-def pack(steps: Transition) -> Float[Array, "R D"]:
-    """Returns transitions [T, E, …] as rows: the arrays of `STORED` side by side."""
+def pack(steps: Transition, names: tuple[str, ...] = STORED) -> Float[Array, "R D"]:
+    """Returns transitions [T, E, …] as rows: the arrays of these fields side by side."""
     count = steps.done.size
-    return jnp.concatenate([leaf.reshape(count, -1).astype(jnp.float32) for leaf in _stored(steps)], axis=1)
+    return jnp.concatenate([leaf.reshape(count, -1).astype(jnp.float32) for leaf in _stored(steps, names)], axis=1)
 
 
-def unpack(one: Transition, rows: Float[Array, "*b D"]) -> Transition:
+def unpack(one: Transition, rows: Float[Array, "*b D"], names: tuple[str, ...] = STORED) -> Transition:
     """Returns the transitions of packed rows, given the shapes of one."""
-    lead, leaves = rows.shape[:-1], _stored(one)
+    lead, leaves = rows.shape[:-1], _stored(one, names)
     parts = jnp.split(rows, np.cumsum([math.prod(leaf.shape) for leaf in leaves])[:-1], axis=-1)
     arrays = [
         (part > 0 if leaf.dtype == bool else part.astype(leaf.dtype)).reshape(*lead, *leaf.shape)
         for part, leaf in zip(parts, leaves, strict=True)
     ]
-    fields = jax.tree.unflatten(jax.tree.structure([getattr(one, name) for name in STORED]), arrays)
-    return Transition(done=jnp.zeros(lead, bool), **dict(zip(STORED, fields, strict=True)))
+    fields = jax.tree.unflatten(jax.tree.structure([getattr(one, name) for name in names]), arrays)
+    return Transition(**({"done": jnp.zeros(lead, bool)} | dict(zip(names, fields, strict=True))))
 
 
-def uniform(one: Transition, capacity: int, batch_size: int, per_add: int, num_batches: int = 1) -> Memory:
+def uniform(
+    one: Transition,
+    capacity: int,
+    batch_size: int,
+    per_add: int,
+    num_batches: int = 1,
+    names: tuple[str, ...] = STORED,
+) -> Memory:
     """Returns a ring sampled uniformly with replacement; `per_add` transitions arrive at a time and must divide the capacity.
 
     With `num_batches` above 1 a sample is that many independent minibatches, [num_batches, B, …].
@@ -100,17 +112,17 @@ def uniform(one: Transition, capacity: int, batch_size: int, per_add: int, num_b
     shape = (batch_size,) if num_batches == 1 else (num_batches, batch_size)
 
     def init() -> Ring:
-        return Ring(rows=jnp.zeros((capacity, row_size(one)), jnp.float32), added=jnp.zeros((), jnp.int32))
+        return Ring(rows=jnp.zeros((capacity, row_size(one, names)), jnp.float32), added=jnp.zeros((), jnp.int32))
 
     def add(ring: Ring, steps: Transition) -> Ring:
         if steps.done.size != per_add:  # a slice of another size would be moved to fit, over the wrong rows
             raise ValueError(f"this memory takes {per_add} transitions at a time, not {steps.done.size}")
-        rows = jax.lax.dynamic_update_slice_in_dim(ring.rows, pack(steps), ring.added % capacity, axis=0)
+        rows = jax.lax.dynamic_update_slice_in_dim(ring.rows, pack(steps, names), ring.added % capacity, axis=0)
         return Ring(rows=rows, added=ring.added + per_add)
 
     def sample(ring: Ring, key: Key) -> Transition:
         index = jax.random.randint(key, shape, 0, jnp.minimum(ring.added, capacity))
-        return unpack(one, ring.rows.at[index].get(mode="promise_in_bounds"))
+        return unpack(one, ring.rows.at[index].get(mode="promise_in_bounds"), names)
 
     return Memory(init=init, add=add, sample=sample, split=lambda keep, split: Ring(rows=split, added=keep))
 
@@ -156,6 +168,71 @@ def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[in
         return batch._replace(alive=batch.alive & (found > 0), extras=(inner, members))
 
     return memory._replace(sample=sample)
+
+
+def sequences(
+    one: Transition,
+    capacity: int,
+    num_sequences: int,
+    per_add: int,
+    num_envs: int,
+    burn_in: int,
+    length: int,
+    num_batches: int = 1,
+) -> Memory:
+    """Returns a ring from which sequences of `burn_in + length` successive steps are drawn uniformly with replacement.
+
+    A sample is laid out like one of single steps, [T·B, …], with the first steps of all sequences first; with `num_batches`
+    above 1 it is that many of them. A sequence may reach into the next episode: `begins` says where memory begins anew. Nobody
+    counts as alive, and so nobody learns, in the first `burn_in` steps of a sequence that starts in the middle of an episode,
+    up to the start of the next one.
+    """
+    window, names = burn_in + length, SUCCESSIVE
+    ring = uniform(one, capacity, num_sequences, per_add, num_batches, names)
+    lead = (num_sequences,) if num_batches == 1 else (num_batches, num_sequences)
+    most = capacity // num_envs
+    if most < window or per_add % num_envs:
+        raise ValueError(f"{capacity} rows of {num_envs} environments do not hold sequences of {window} steps")
+
+    def sample(state: Ring, key: Key) -> Transition:
+        key_time, key_env = jax.random.split(key)
+        held = jnp.minimum(state.added // num_envs, most)
+        oldest = state.added // num_envs - held
+        start = jax.random.randint(key_time, lead, 0, jnp.maximum(held - window + 1, 1))
+        env = jax.random.randint(key_env, lead, 0, num_envs)
+
+        def rows(time: Int[Array, "..."]) -> Float[Array, "... D"]:
+            """Returns the rows of these times, counted from the oldest, of the chosen environments [*t, …]."""
+            place = ((oldest + time) % most) * num_envs + jnp.broadcast_to(env, time.shape)
+            return state.rows.at[place].get(mode="promise_in_bounds")
+
+        times = jnp.arange(window).reshape(-1, *(1,) * len(lead))
+        steps = unpack(one, rows(jnp.broadcast_to(start, (window, *lead)) + jnp.broadcast_to(times, (window, *lead))), names)
+        before = rows(start - 1)[..., 0] > 0  # the row of the step before, whose first entry says whether it was the last one
+        return in_sequences(steps, jnp.where(start > 0, before, oldest == 0), burn_in)
+
+    return ring._replace(sample=sample)
+
+
+def in_sequences(steps: Transition, fresh: Bool[Array, "*b"], burn_in: int) -> Transition:
+    """Returns successive steps [T, *b, …] as a batch of sequences; `fresh` says which of them start with an episode.
+
+    The batch is [T·B, …], or [M, T·B, …] if *b is M, B. Nobody counts as alive before memory is what it was in the episode:
+    from the start of an episode on, or after `burn_in` steps.
+    """
+    ended = steps.done[:-1]
+    times = jnp.arange(len(steps.done)).reshape(-1, *(1,) * fresh.ndim)
+    warm = jnp.cumsum(jnp.concatenate([fresh[None], ended]), axis=0) > 0
+    warm = warm | jnp.broadcast_to(times >= burn_in, warm.shape)
+    begins = jnp.concatenate([jnp.ones_like(fresh)[None], ended])
+    steps = steps._replace(alive=steps.alive & warm[..., None], begins=begins)
+
+    def flat(leaf: Array) -> Array:
+        if fresh.ndim == 2:
+            return leaf.swapaxes(0, 1).reshape(leaf.shape[1], -1, *leaf.shape[3:])
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    return jax.tree.map(flat, steps)
 
 
 class Joined(NamedTuple):

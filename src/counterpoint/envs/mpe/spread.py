@@ -21,12 +21,14 @@ from counterpoint.envs.mpe.world import (
     UNROLLED,
     Bodies,
     between,
-    distances,
     fold,
+    in_lanes,
     length,
     off_diagonal,
+    seen_in_crowd,
     seen_landmarks,
     seen_others,
+    squared_distances,
 )
 
 CAPTURE_DISTANCE = 0.1
@@ -70,6 +72,8 @@ class Spread(Scenario):
         return ("agent",) * self.N
 
     def observe(self, state: State) -> Observations:
+        if self.N > UNROLLED and self.num_agent_neighbors is None and self.num_landmark_neighbors is None:
+            return seen_in_crowd(state.velocity, state.position, state.landmarks, num_silent=2 * (self.N - 1))
         landmarks = seen_landmarks(state.position, state.landmarks, self.num_landmark_neighbors)
         others = seen_others(state.position, self.num_agent_neighbors)
         return jnp.concatenate([state.velocity, state.position, landmarks, others, jnp.zeros_like(others)], axis=1)
@@ -86,14 +90,14 @@ class Spread(Scenario):
     def nearest(self, state: State) -> Float[Array, " L"]:
         """Returns the distance from each landmark to its nearest agent."""
         if self.N > UNROLLED:
-            return jnp.min(distances(state.position, state.landmarks), axis=0)
+            return jnp.sqrt(jnp.min(squared_distances(state.position, in_lanes(state.landmarks)), axis=0)[: self.N])
         return fold(jnp.minimum, length(between(state.position, state.landmarks)), axis=0)
 
     def bumps(self, state: State) -> Float[Array, " N"]:
         """Returns how many other agents each agent overlaps."""
         if self.N > UNROLLED:  # sums over rows; everybody overlaps itself
-            near = distances(state.position, state.position) < 2 * self.bodies.radius[0]
-            return jnp.sum(near.astype(state.position.dtype), axis=0) - 1
+            apart = jnp.sqrt(squared_distances(state.position, in_lanes(state.position)))
+            return jnp.sum((apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=0)[: self.N] - 1
         apart = length(off_diagonal(between(state.position, state.position)))
         return fold(jnp.add, (apart < 2 * self.bodies.radius[0]).astype(apart.dtype), axis=1)
 

@@ -87,6 +87,29 @@ def seen_others(position: Float[Array, "N 2"], count: int | None) -> Float[Array
     return slots(jnp.take_along_axis(relative, nearest_others(position, count)[:, :, None], axis=1), count)
 
 
+def seen_in_crowd(
+    velocity: Float[Array, "N 2"], position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"], num_silent: int
+) -> Float[Array, "N _s"]:
+    """Returns velocity, position, the relative positions of all landmarks and of all others, and zeros, for many agents.
+
+    The same numbers as `seen_landmarks` and `seen_others` side by side, as one sum of rows and columns: on a CPU that is a pass
+    of vector operations, where pairs of coordinates and a row without its diagonal are moved number by number.
+    """
+    n, places = position.shape[0], position.reshape(-1)
+    own, silent = jnp.zeros(4, position.dtype), jnp.zeros(num_silent, position.dtype)
+    # Agent i sees others 0 … i − 1, then i + 1 …: of the row of all, first the part before its own place, then what follows it.
+    before, after = (jnp.concatenate([own, landmarks.reshape(-1), part, silent]) for part in (places[:-2], places[2:]))
+    column, first = np.arange(before.size), 4 + landmarks.size
+    earlier = column[None] - first < 2 * np.arange(n)[:, None]
+    relative = (column >= 4) & (column < first + 2 * (n - 1))
+    rows = jnp.where(earlier, before[None], after[None])
+    for source, at, sign in ((velocity, 0, 0.0), (position, 2, -1.0)):
+        for axis in range(2):
+            share = np.where(column == at + axis, 1.0, sign * (relative & (column % 2 == axis)))
+            rows = rows + share.astype(position.dtype)[None] * source[:, axis, None]
+    return rows
+
+
 def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], axis: int) -> Float[Array, " _r"]:
     """Returns jnp.sum or jnp.min along an axis, for `combine` jnp.add or jnp.minimum; see UNROLLED."""
     count = matrix.shape[axis]
@@ -95,10 +118,19 @@ def fold(combine: Callable[[Array, Array], Array], matrix: Float[Array, "P Q"], 
     return reduce(combine, [jax.lax.index_in_dim(matrix, i, axis, keepdims=False) for i in range(count)])
 
 
-def distances(a: Float[Array, "P 2"], b: Float[Array, "Q 2"]) -> Float[Array, "P Q"]:
-    """Returns the distance from each of a to each of b: of many bodies cheaper than the length of vectors between them."""
+LANES = 8
+"""Numbers that a vector operation of a CPU takes at once: rows of many bodies are padded to a multiple of it."""
+
+
+def in_lanes(vectors: Float[Array, "N 2"]) -> Float[Array, "M 2"]:
+    """Returns 2-D vectors, padded with zeros to whole vector operations."""
+    return jnp.pad(vectors, ((0, -vectors.shape[0] % LANES), (0, 0)))
+
+
+def squared_distances(a: Float[Array, "P 2"], b: Float[Array, "Q 2"]) -> Float[Array, "P Q"]:
+    """Returns the squared distance from each of a to each of b: for many bodies, cheaper than vectors between them."""
     dx, dy = (b[None, :, c] - a[:, None, c] for c in range(2))
-    return jnp.sqrt(dx**2 + dy**2)
+    return dx**2 + dy**2
 
 
 def touching(a: Float[Array, "P 2"], b: Float[Array, "Q 2"], radius_a: np.ndarray, radius_b: np.ndarray) -> Bool[Array, "P Q"]:
@@ -116,10 +148,12 @@ def contact_force(position: Float[Array, "N 2"], landmarks: Float[Array, "L 2"],
     reach = bodies.radius[:n, None] + bodies.radius[None, index]
 
     if index.size > UNROLLED:
-        # A plane for each coordinate, others × agents: sums then run over rows, each of which is one vector operation.
-        dx, dy = (position[None, :, c] - others[:, None, c] for c in range(2))
-        strength = _strength(dx**2 + dy**2, reach.T, pair.T)
-        return jnp.stack([jnp.sum(strength * dx, axis=0), jnp.sum(strength * dy, axis=0)], axis=1)
+        # A plane for each coordinate, others × agents: sums then run over rows of whole vector operations.
+        wide = in_lanes(position)
+        dx, dy = (wide[None, :, c] - others[:, None, c] for c in range(2))
+        reach, pair = (np.pad(table.T, ((0, 0), (0, wide.shape[0] - n))) for table in (reach, pair))
+        strength = _strength(dx**2 + dy**2, reach, pair, many=True)
+        return jnp.stack([jnp.sum(strength * dx, axis=0), jnp.sum(strength * dy, axis=0)], axis=1)[:n]
     return reduce(jnp.add, [_repulsion(position - others[None, j], reach[:, j], pair[:, j]) for j in range(index.size)])
 
 
@@ -128,11 +162,16 @@ def _repulsion(delta: Float[Array, "*b 2"], reach: np.ndarray, pair: np.ndarray)
     return _strength(delta[..., 0] ** 2 + delta[..., 1] ** 2, reach, pair)[..., None] * delta
 
 
-def _strength(squared: Float[Array, "*b"], reach: np.ndarray, pair: np.ndarray) -> Float[Array, "*b"]:
-    """Returns the force of a contact per distance between the bodies, given the square of that distance."""
+def _strength(squared: Float[Array, "*b"], reach: np.ndarray, pair: np.ndarray, many: bool = False) -> Float[Array, "*b"]:
+    """Returns the force of a contact per distance between the bodies, given the square of that distance.
+
+    Of many pairs the logarithm is the largest part, and log(1 + x) is cheaper than log1p(x). It differs by less than a rounding
+    error of 1, which makes forces of 10⁻⁸.
+    """
     distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))  # coincident bodies: no direction, so no force
     overlap = (reach - distance) / CONTACT_MARGIN
-    depth = CONTACT_MARGIN * (jnp.maximum(overlap, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(overlap))))
+    tail = jnp.exp(-jnp.abs(overlap))
+    depth = CONTACT_MARGIN * (jnp.maximum(overlap, 0.0) + (jnp.log(1.0 + tail) if many else jnp.log1p(tail)))
     return jnp.where(pair, CONTACT_FORCE * depth / distance, 0.0)
 
 
