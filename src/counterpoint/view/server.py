@@ -115,6 +115,8 @@ def answered(handle: Callable[[Request], Response]) -> Callable[[Request], Respo
             return json_of({"error": str(error)}, 422)
         except OSError as error:
             return json_of({"error": f"A file of the run cannot be read ({error.strerror})."}, 422)
+        except Exception as error:  # whatever a folder from somewhere else provokes, the other runs are still shown
+            return json_of({"error": f"This run cannot be shown ({type(error).__name__}: {str(error)[:200]})."}, 500)
 
     return answer
 

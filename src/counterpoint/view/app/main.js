@@ -92,8 +92,10 @@ class App {
 
   // Shows the chosen runs in the open tab; of several calls at once, the last one counts.
   async show() {
-    const runs = this.chosen, current = this.list.runs.get(this.list.current) ?? null, many = this.tab === "curves" || this.tab === "statistics";
+    const runs = this.chosen, many = this.tab === "curves" || this.tab === "statistics";
     const learners = runs.some((run) => run.distributed);
+    const fitting = this.tab === "learners" ? runs.filter((run) => run.distributed) : runs;
+    const current = fitting.find((run) => run.id === this.list.current) ?? fitting[0] ?? null;
     get("tab-learners").hidden = !learners;
     if (this.tab === "learners" && !learners && runs.length) return this.open("curves");
     get("nothing").hidden = runs.length > 0;
@@ -101,7 +103,7 @@ class App {
     get("run-bar").hidden = many || !runs.length;
     for (const part of document.querySelectorAll(".curves-only")) part.hidden = this.tab !== "curves";
     for (const tab of TABS) get(`view-${tab}`).hidden = tab !== this.tab || !runs.length;
-    options(get("current"), runs.map((run) => [run.id, run.name]), current?.id ?? "");
+    options(get("current"), fitting.map((run) => [run.id, run.name]), current?.id ?? "");
     this.#address();
     if (!runs.length || !current) return;
     try {
