@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from counterpoint.runs.folder import Run as Run
     from counterpoint.studies.compare import compare as compare
     from counterpoint.studies.grid import grid as grid
+    from counterpoint.studies.why import why as why
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
     from counterpoint.trainers.agent import MASACTrainer as MASACTrainer
     from counterpoint.trainers.agent import MATD3Trainer as MATD3Trainer
@@ -59,6 +60,7 @@ _HOMES = {
     "counterpoint.runs.folder": ("Run",),
     "counterpoint.studies.compare": ("compare",),
     "counterpoint.studies.grid": ("grid",),
+    "counterpoint.studies.why": ("why",),
     "counterpoint.trainers.agent": ("AgentTrainer", "MASACTrainer", "MATD3Trainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer",),
