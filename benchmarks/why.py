@@ -4,12 +4,15 @@ The table is written to docs/results/why.md. Runs are kept in --folder: finished
 """
 
 import argparse
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import counterpoint
+from counterpoint.core.errors import Diverged
 from counterpoint.runs import Run, open_run, trend
 from counterpoint.runs.tables import markdown_table
 from counterpoint.studies.why import examine
@@ -18,10 +21,9 @@ PAGE = Path("docs/results/why.md")
 WORLDS = Path(__file__).parent / "why_worlds.py"
 SMALL: dict[str, Any] = {
     **{"batch_size": 256, "buffer_size": 20_000, "num_envs": 10, "update_every": 10, "warmup": 500, "num_units": 32},
-    **{"lr": 3e-3, "gamma": 0.75, "num_episodes": 2000, "report_every": 100, "save_rate": 500, "plots_dir": "", "devices": 1},
+    **{"lr": 3e-3, "gamma": 0.75, "num_episodes": 1500, "report_every": 100, "save_rate": 500, "plots_dir": "", "devices": 1},
 }
 """Settings that learn the small worlds in seconds."""
-CUE: dict[str, Any] = {**SMALL, "env": f"{WORLDS}:Cue"}
 
 
 class Failure(NamedTuple):
@@ -44,8 +46,78 @@ class Healthy(NamedTuple):
     settings: dict[str, Any]
 
 
-FAILURES: tuple[Failure, ...] = ()
-HEALTHY: tuple[Healthy, ...] = ()
+def cue(*arguments: str, **settings: Any) -> dict[str, Any]:
+    """Returns settings for the world `cue` with some arguments."""
+    return SMALL | {"env": f"{WORLDS}:Cue", "scenario_args": arguments} | settings
+
+
+LONG: dict[str, Any] = {"num_envs": 1, "update_every": 5, "num_episodes": 200, "report_every": 10, "batch_size": 64}
+ON_POLICY: dict[str, Any] = {"num_envs": 10, "update_every": 100, "num_episodes": 1000, "report_every": 100, "devices": 1}
+SPEAKER: dict[str, Any] = {
+    **{"scenario": "simple_speaker_listener", "num_envs": 30, "update_every": 30, "batch_size": 256, "buffer_size": 60_000},
+    **{"temperature": 0.5, "critic_activation": "silu", "lr": 3e-3, "gamma": 0.75, "report_every": 500, "devices": 1},
+}
+FAILURES = (
+    Failure("learning rate too large", "`cue` with `--lr 1`", cue(lr=1.0), {"lr": 5e-3}, "--lr 0.005"),
+    Failure("diverged", "`cue` with `--lr 1e9`", cue(lr=1e9), {"lr": 5e-3}, "--lr 0.005"),
+    Failure(
+        "rewards in another unit",
+        "`cue` that pays 100,000 for a right answer",
+        cue("reward_scale=100000.0"),
+        {"standardise_rewards": True},
+        "--standardise-rewards",
+    ),
+    Failure(
+        "no reward", "`cue` that never pays", cue("reward_scale=0.0"), {"scenario_args": ()}, "reward depends on the actions"
+    ),
+    Failure(
+        "ignores its observation",
+        "`cue` with observations in units of 1000",
+        cue("obs_scale=0.001"),
+        {"scenario_args": ()},
+        "Multiply its observations",
+    ),
+    Failure(
+        "dead units",
+        "`cue` with observations that have a distant origin",
+        cue("obs_shift=1000.0"),
+        {"scenario_args": ()},
+        "Shift and divide the observations",
+    ),
+    Failure(
+        "stuck at the bounds",
+        "`cue` with continuous actions and observations in thousandths",
+        cue("continuous=True", "obs_scale=1000.0"),
+        {"norm": "layer"},
+        "--norm layer",
+    ),
+    Failure(
+        "runaway Q",
+        "`cue` with fast critics and no lag of their targets",
+        cue(gamma=0.99, tau=1.0, critic_lr=0.1, lr=1e-3),
+        {"tau": 0.01, "critic_lr": 0.01},
+        "--tau 0.01",
+    ),
+    Failure(
+        "replay turned over",
+        "`cue` whose episodes each stay in a quadrant, with a replay of one episode",
+        cue("stays=True", "max_steps=100", **LONG, buffer_size=100),
+        {"buffer_size": 20_000},
+        "--buffer-size 20000",
+    ),
+    Failure(
+        "too little data",
+        "`cue` for 200 episodes with an update per 100 steps",
+        cue(num_episodes=200, update_every=100, report_every=20),
+        {"num_episodes": 2000, "update_every": 10},
+        "--update-every 10",
+    ),
+)
+HEALTHY = (
+    Healthy("tuned-simple", {"preset": "tuned-simple"}),
+    Healthy("demo, 8000 episodes", {"preset": "demo", "num_episodes": 8000, "lr_steps": 6500, "num_units": 64}),
+    Healthy("cue", cue()),
+)
 
 ABOUT = """# Runs that fail on purpose
 
@@ -62,8 +134,11 @@ def trained(folder: Path, what: Failure | Healthy, cured: bool = False) -> Run:
     title = what.finding if isinstance(what, Failure) else what.about
     name = "".join(letter if letter.isalnum() else "-" for letter in title) + "-cured" * cured
     if (folder / name / "config.json").exists():
-        return counterpoint.resume(open_run(folder / name), progress=False)
-    return counterpoint.train(**{"plots_dir": ""} | settings, save_dir=str(folder), exp_name=name, progress=False)
+        run = open_run(folder / name)
+        return run if run.divergence() else counterpoint.resume(run, progress=False)
+    with suppress(Diverged):
+        counterpoint.train(**{"plots_dir": ""} | settings, save_dir=str(folder), exp_name=name, progress=False)
+    return open_run(folder / name)
 
 
 def score(run: Run) -> float:
@@ -75,7 +150,7 @@ def score(run: Run) -> float:
     for name in ("eval/success", "eval/team/good"):
         if (values := trend.finite(rows, name)).size:
             return float(values[-3:].mean())
-    return float("nan")
+    return -math.inf  # it has no report
 
 
 def main() -> None:
@@ -100,9 +175,8 @@ def main() -> None:
         print(each.about, "|", healthy[-1][1], "|", found, flush=True)
     header = ["what was done", "finding", "evidence", "cure it names", "cure applied", "score", "then found"]
     tables = markdown_table(header, _plain(failed)), markdown_table(["healthy run", "score", "found"], healthy)
-    PAGE.write_text(
-        f"{ABOUT}\n## Failures\n\n{tables[0]}\n## Healthy runs\n\n{tables[1]}".replace(str(WORLDS.parent), "benchmarks")
-    )
+    text = f"{ABOUT}\n## Failures\n\n{tables[0]}\n## Healthy runs\n\n{tables[1]}"
+    PAGE.write_text(text.replace(str(folder), "runs/why"))
 
 
 def _plain(rows: list[list[str]]) -> list[list[str]]:

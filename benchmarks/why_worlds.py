@@ -11,7 +11,7 @@ from counterpoint import Box, Discrete, Metric, Step, World
 
 class CueState(NamedTuple):
     cue: jax.Array
-    """Two numbers in [−1, 1], drawn anew at each step."""
+    """Two numbers in [−1, 1], drawn anew at each step, or within the same quadrant for a whole episode."""
     hits: jax.Array
     time: jax.Array
 
@@ -25,6 +25,10 @@ class Cue(World):
     """What a right answer pays, or the squared distance costs."""
     obs_scale: float = 1.0
     """The unit of the observation."""
+    obs_shift: float = 0.0
+    """Where the observation has its origin."""
+    stays: bool = False
+    """Whether all points of an episode are in the same quadrant."""
     max_steps: int = 10
 
     name: ClassVar[str] = "cue"
@@ -46,13 +50,16 @@ class Cue(World):
             quadrant = (state.cue[0] > 0) + 2 * (state.cue[1] > 0)
             reward = action[0, quadrant]
             hit = jnp.argmax(action[0]) == quadrant
-        state = CueState(self._draw(key), state.hits + hit, state.time + 1)
+        cue = self._draw(key)
+        if self.stays:
+            cue = jnp.abs(cue) * jnp.sign(state.cue)
+        state = CueState(cue, state.hits + hit, state.time + 1)
         over = jnp.full(1, state.time >= self.max_steps)
         reward = jnp.full(1, self.reward_scale * reward)
         return state, Step(self.observe(state), reward, jnp.zeros(1, bool), over)
 
     def observe(self, state):
-        return self.obs_scale * state.cue[None]
+        return self.obs_scale * state.cue[None] + self.obs_shift
 
     def metrics(self, state):
         return {"success": Metric(state.hits / jnp.maximum(state.time, 1), "last")}
@@ -68,10 +75,10 @@ class LeverState(NamedTuple):
 
 @dataclass(frozen=True)
 class Levers(World):
-    """Two agents choose a lever each: the first pays a little to each, the second `prize` if both pull it, else a fine."""
+    """A stag hunt: the first of two levers pays 1; the second pays `prize` to both if both pull it, and costs `fine` alone."""
 
-    prize: float = 3.0
-    fine: float = 1.0
+    prize: float = 4.0
+    fine: float = 2.0
     max_steps: int = 5
 
     name: ClassVar[str] = "levers"
@@ -83,13 +90,11 @@ class Levers(World):
         return state, self.observe(state)
 
     def step(self, key, state, action):
-        bold = action[:, 1]
-        both = bold[0] * bold[1]
-        alone = bold[0] + bold[1] - 2 * both
-        reward = self.prize * both - self.fine * alone + (1 - bold[0]) * (1 - bold[1])
-        state = LeverState(both, state.time + 1)
+        bold, other = action[:, 1], action[::-1, 1]
+        reward = bold * (self.prize * other - self.fine * (1 - other)) + (1 - bold)
+        state = LeverState(bold[0] * bold[1], state.time + 1)
         over = jnp.full(2, state.time >= self.max_steps)
-        return state, Step(self.observe(state), jnp.full(2, reward), jnp.zeros(2, bool), over)
+        return state, Step(self.observe(state), reward, jnp.zeros(2, bool), over)
 
     def observe(self, state):
         return jnp.full((2, 1), state.time / self.max_steps)

@@ -258,14 +258,13 @@ def dead_units(case: Case) -> Finding | None:
     depth = agent.alive.index(worst[1]) + 1
     large = agent.size >= LARGE_OBS
     size = f"; its observations reach {agent.size:.3g}" if large else ""
-    scale = "Divide the observations in the environment so that they are near 1, or" if large else "Take smaller steps, and"
-    norm = " choose --norm layer" if case.get("norm") == "none" else " start anew with another seed"
+    norm = "choose --norm layer" if case.get("norm") == "none" else "start anew with another seed"
     return Finding(
         "dead units",
         f"Hidden units of {agent.name} output zero whatever it observes, so they neither act nor learn.",
         f"{100 * (1 - worst[1]):.0f} % of the units of its hidden layer {depth} are zero in all of {agent.steps} observations"
         f"{size}.",
-        f"{scale}{norm}.",
+        f"{_scale(case)}." if large else f"Take smaller steps (--lr {_smaller_lr(case):g}), and {norm}.",
     )
 
 
@@ -286,12 +285,14 @@ def runaway_q(case: Case) -> Finding | None:
     grown = f", up from {values[0]:.3g} at the first report" if abs(values[-1]) > 2 * abs(values[0]) else ""
     tau = f"--tau {min(case.get('tau'), 0.01):g}, " if case.get("tau", 0) > 0.01 else ""
     lower = f"--gamma {_round(1 - 3 * (1 - gamma), 2):g}, " if gamma > 0.96 else ""
+    rate = case.get("critic_lr") or case.get("lr")
+    slower = f"--critic-lr {_round(float(rate) / 10):g}" if case.get("critic_lr") else f"--lr {_smaller_lr(case):g}"
     return Finding(
         "runaway Q",
         f"The critic of {column.rpartition('/')[2]} believes in values that its rewards cannot add up to.",
         f"It states {values[-1]:.3g} on average{grown}; rewards of at most {largest:.3g} discounted by {gamma:g} give at most"
         f" {bound:.3g}.",
-        f"Let targets follow slower and critics learn slower: {tau}{lower}--lr {_smaller_lr(case):g}.",
+        f"Let targets follow slower and critics learn slower: {tau}{lower}{slower}.",
     )
 
 
@@ -304,12 +305,19 @@ def at_the_bounds(case: Case) -> Finding | None:
     cost = case.get("logit_cost")
     option = f"--logit-cost {max(10 * cost, 1e-2):g}, " if cost is not None else ""
     noise = f"--noise-start {max(0.3, case.get('noise_start')):g}, " if "noise_start" in case.settings else ""
+    large = agent.size >= LARGE_OBS
+    cure = (
+        f"{_scale(case)}."
+        if large
+        else f"Penalise large outputs, explore more and take smaller steps: {option}{noise}--lr {_smaller_lr(case):g}."
+    )
     return Finding(
         "stuck at the bounds",
         f"The actions of {agent.name} are at the ends of their range, where the gradient of its network vanishes.",
         f"{100 * (agent.bounded or 0):.0f} % of its actions are at a bound, and {100 * (agent.stuck or 0):.0f} % of their"
-        f" entries at the same one in nearly all of {agent.steps} observations.",
-        f"Penalise large outputs, explore more and take smaller steps: {option}{noise}--lr {_smaller_lr(case):g}.",
+        f" entries at the same one in nearly all of {agent.steps} observations"
+        + (f"; its observations reach {agent.size:.3g}." if large else "."),
+        cure,
     )
 
 
@@ -466,6 +474,12 @@ def _round(number: float, digits: int = 1) -> int | float:
 
 def _resume(case: Case, option: str, value: int | float) -> str:
     return f"counterpoint resume {case.run.path} {option} {value if isinstance(value, int) else f'{value:g}'}"
+
+
+def _scale(case: Case) -> str:
+    """Returns what to do about large observations."""
+    norm = ", or choose --norm layer" if case.get("norm") == "none" else ""
+    return f"Shift and divide the observations in the environment so that they are near 1{norm}"
 
 
 def _explore(case: Case) -> str:

@@ -1,11 +1,14 @@
 """`counterpoint why`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
 from counterpoint.cli.parsing import RunFolder
 from counterpoint.cli.registry import command
+
+if TYPE_CHECKING:
+    from counterpoint.studies.evidence import Case
 
 
 @command("Trained runs")
@@ -43,8 +46,9 @@ def why(
         print(f"nothing wrong found{_progress(case)}")
 
 
-def _progress(case: object) -> str:
+def _progress(case: "Case") -> str:
     """Returns what the team learned, in a clause."""
-    teams = getattr(case, "teams", {})
-    parts = [f"{team} earns {each.last:.3g} per episode, untrained {each.untrained:.3g}" for team, each in teams.items()]
+    parts = [f"{team} earns {each.last:.3g} per episode, untrained {each.untrained:.3g}" for team, each in case.teams.items()]
+    if case.success is not None:
+        parts.append(f"success {case.success:.2f}")
     return f" ({'; '.join(parts)})" if parts else ""
