@@ -21,7 +21,7 @@ PAGE = Path("docs/results/why.md")
 WORLDS = Path(__file__).parent / "why_worlds.py"
 SMALL: dict[str, Any] = {
     **{"batch_size": 256, "buffer_size": 20_000, "num_envs": 10, "update_every": 10, "warmup": 500, "num_units": 32},
-    **{"lr": 3e-3, "gamma": 0.75, "num_episodes": 1500, "report_every": 100, "save_rate": 500, "plots_dir": "", "devices": 1},
+    **{"lr": 3e-3, "gamma": 0.75, "num_episodes": 2000, "report_every": 100, "save_rate": 500, "plots_dir": "", "devices": 1},
 }
 """Settings that learn the small worlds in seconds."""
 
@@ -51,11 +51,13 @@ def cue(*arguments: str, **settings: Any) -> dict[str, Any]:
     return SMALL | {"env": f"{WORLDS}:Cue", "scenario_args": arguments} | settings
 
 
-LONG: dict[str, Any] = {"num_envs": 1, "update_every": 5, "num_episodes": 200, "report_every": 10, "batch_size": 64}
+LONG: dict[str, Any] = {"num_envs": 1, "update_every": 5, "updates": 3, "num_episodes": 60, "lr": 6e-3, "batch_size": 64}
 ON_POLICY: dict[str, Any] = {"num_envs": 10, "update_every": 100, "num_episodes": 1000, "report_every": 100, "devices": 1}
+COMA: dict[str, Any] = {"algorithm": "coma", "scenario": "switch2", "num_episodes": 20_000, "devices": 1}
 SPEAKER: dict[str, Any] = {
     **{"scenario": "simple_speaker_listener", "num_envs": 30, "update_every": 30, "batch_size": 256, "buffer_size": 60_000},
     **{"temperature": 0.5, "critic_activation": "silu", "lr": 3e-3, "gamma": 0.75, "report_every": 500, "devices": 1},
+    **{"warmup": 500, "save_rate": 500},
 }
 FAILURES = (
     Failure("learning rate too large", "`cue` with `--lr 1`", cue(lr=1.0), {"lr": 5e-3}, "--lr 0.005"),
@@ -78,9 +80,9 @@ FAILURES = (
         "Multiply its observations",
     ),
     Failure(
-        "dead units",
+        "observations in another unit",
         "`cue` with observations that have a distant origin",
-        cue("obs_shift=1000.0"),
+        cue("obs_shift=1000.0", num_episodes=1500),
         {"scenario_args": ()},
         "Shift and divide the observations",
     ),
@@ -94,29 +96,59 @@ FAILURES = (
     Failure(
         "runaway Q",
         "`cue` with fast critics and no lag of their targets",
-        cue(gamma=0.99, tau=1.0, critic_lr=0.1, lr=1e-3),
-        {"tau": 0.01, "critic_lr": 0.01},
+        cue(gamma=0.9, tau=1.0, critic_lr=1.0, lr=1e-3, num_episodes=1500),
+        {"tau": 0.01, "critic_lr": 5e-3},
         "--tau 0.01",
     ),
     Failure(
         "replay turned over",
-        "`cue` whose episodes each stay in a quadrant, with a replay of one episode",
-        cue("stays=True", "max_steps=100", **LONG, buffer_size=100),
-        {"buffer_size": 20_000},
-        "--buffer-size 20000",
+        "`cue` whose episodes each stay in a quadrant, with a replay of a quarter of an episode",
+        cue("stays=True", "max_steps=400", **LONG, buffer_size=100),
+        {"buffer_size": 80_000},
+        "--buffer-size 80000",
     ),
     Failure(
         "too little data",
         "`cue` for 200 episodes with an update per 100 steps",
-        cue(num_episodes=200, update_every=100, report_every=20),
+        cue(num_episodes=200, update_every=100),
         {"num_episodes": 2000, "update_every": 10},
         "--update-every 10",
+    ),
+    Failure(
+        "unlucky seed",
+        "`levers` with 8 seeds",
+        SMALL
+        | {
+            "env": f"{WORLDS}:Levers",
+            "scenario_args": ("prize=5.0",),
+            "algorithm": "ddpg",
+            "num_episodes": 800,
+            "num_seeds": 8,
+        },
+        {"num_seeds": 1, "seed": 5},
+        "--seed-index",
+    ),
+    Failure(
+        "entropy gone",
+        "COMA in `switch2` without entropy and without random choices",
+        COMA | {"lr": 2e-3, "entropy_start": 0.0, "entropy_end": 0.0, "epsilon_start": 0.0, "epsilon_end": 0.0},
+        {"entropy_start": 0.03, "entropy_end": 0.01, "epsilon_start": 0.5, "epsilon_end": 0.02},
+        "--entropy-start 0.03",
+    ),
+    Failure(
+        "mute speaker",
+        "`simple_speaker_listener` with critics that see only their own agent",
+        SPEAKER | {"algorithm": "ddpg", "num_episodes": 3000},
+        {"algorithm": "maddpg", "num_episodes": 8000, "lr_steps": 6500},
+        "--algorithm maddpg",
     ),
 )
 HEALTHY = (
     Healthy("tuned-simple", {"preset": "tuned-simple"}),
-    Healthy("demo, 8000 episodes", {"preset": "demo", "num_episodes": 8000, "lr_steps": 6500, "num_units": 64}),
-    Healthy("cue", cue()),
+    Healthy("MADDPG in cue", cue()),
+    Healthy("MADDPG in cue with continuous actions", cue("continuous=True")),
+    Healthy("COMA in switch2, 20,000 episodes", COMA),
+    Healthy("MAPPO in cue", ON_POLICY | {"env": f"{WORLDS}:Cue", "algorithm": "mappo"}),
 )
 
 ABOUT = """# Runs that fail on purpose
@@ -131,14 +163,19 @@ the return of the good team; of several seeds it is the share that succeeded.
 def trained(folder: Path, what: Failure | Healthy, cured: bool = False) -> Run:
     """Returns the run of a failure, of its cure or of a healthy setting; trains it if it is not there yet."""
     settings = what.settings | (what.cure if isinstance(what, Failure) and cured else {})
-    title = what.finding if isinstance(what, Failure) else what.about
-    name = "".join(letter if letter.isalnum() else "-" for letter in title) + "-cured" * cured
-    if (folder / name / "config.json").exists():
-        run = open_run(folder / name)
+    place = _place(folder, what, cured)
+    if (place / "config.json").exists():
+        run = open_run(place)
         return run if run.divergence() else counterpoint.resume(run, progress=False)
     with suppress(Diverged):
-        counterpoint.train(**{"plots_dir": ""} | settings, save_dir=str(folder), exp_name=name, progress=False)
-    return open_run(folder / name)
+        counterpoint.train(**{"plots_dir": ""} | settings, save_dir=str(folder), exp_name=place.name, progress=False)
+    return open_run(place)
+
+
+def _place(folder: Path, what: Failure | Healthy, cured: bool = False) -> Path:
+    """Returns the folder of a run."""
+    title = what.finding if isinstance(what, Failure) else what.about
+    return folder / ("".join(letter if letter.isalnum() else "-" for letter in title) + "-cured" * cured)
 
 
 def score(run: Run) -> float:
@@ -156,9 +193,12 @@ def score(run: Run) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("runs/why"), help="folder for the runs")
-    folder = parser.parse_args().folder
+    parser.add_argument("--as-is", action="store_true", help="leave out runs that are not there yet instead of training them")
+    folder, as_is = vars(parser.parse_args()).values()
     failed, healthy = [], []
     for failure in FAILURES:
+        if as_is and not (_place(folder, failure, True) / "policy.safetensors").exists():
+            continue
         sick, cured = (trained(folder, failure, cured) for cured in (False, True))
         found, left = examine(sick).findings, examine(cured).findings
         names, evidence, cure = (", ".join(getattr(f, part) for f in found) for part in ("name", "evidence", "cure"))
@@ -169,6 +209,8 @@ def main() -> None:
         )
         print(failure.finding, "|", names, "|", scores, "|", failed[-1][-1], flush=True)
     for each in HEALTHY:
+        if as_is and not (_place(folder, each) / "policy.safetensors").exists():
+            continue
         run = trained(folder, each)
         found = ", ".join(f.name for f in examine(run).findings) or "nothing"
         healthy.append([each.about, f"{score(run):.2f}", found])

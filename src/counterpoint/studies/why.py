@@ -36,6 +36,8 @@ CONSTANT = 0.02
 """How much actions differ between observations if the policy ignores them."""
 MUTE = 0.05
 """How much messages differ between observations if they tell nothing."""
+LUCKY = 0.25
+"""The share of seeds that must have succeeded for the others to be unlucky; if fewer did, those were lucky."""
 RUNAWAY = 3.0
 """How many times the largest value that rewards allow a critic may state."""
 
@@ -129,7 +131,7 @@ def unlucky_seed(case: Case) -> Finding | None:
         lucky = [seed for seed in seeds if split is not None and scores[seed] > split]
         what, mine, shares = "return", scores[case.seed], dict(scores)
         alike = case.seed in lucky
-    if not lucky or alike:
+    if alike or len(lucky) < LUCKY * len(seeds):
         return None
     best = max(lucky, key=lambda seed: shares[seed] or 0)
     first = int(case.get("seed", 0))
@@ -206,9 +208,26 @@ def reward_unit(case: Case) -> Finding | None:
     )
 
 
+def observation_unit(case: Case) -> Finding | None:
+    """Observations are so large that the initial weights do not fit them."""
+    large = [agent for agent in case.agents if agent.size >= LARGE_OBS]
+    if not case.failing or case.get("norm", "none") != "none" or not large:
+        return None
+    agent = max(large, key=lambda each: each.size)
+    option = ", or choose --norm layer" if "norm" in case.settings and agent.spread > 0.1 * agent.size else ""
+    return Finding(
+        "observations in another unit",
+        f"The observations of {agent.name} are far larger than networks expect: initial weights and step sizes suit numbers"
+        " near 1.",
+        f"Entries reach {agent.size:.3g} and differ by up to {agent.spread:.3g} between {agent.steps} observations.",
+        f"Shift and divide the observations in the environment so that they are near 1{option}.",
+    )
+
+
 def too_little_data(case: Case) -> Finding | None:
     """There were hardly any updates."""
-    if case.learned or case.lost or (case.teams and len(case.teams) > 1 and case.updates > 0) or not case.settings:
+    far = case.success is not None and case.success <= 0.5
+    if case.solved or case.lost or (case.learned and not far) or (case.learned is None and case.updates > 0):
         return None
     few = case.updates < FEW_UPDATES if case.replays else case.steps // max(1, case.get("update_every", 1)) < FEW_ROLLOUTS
     if not few:
@@ -256,15 +275,12 @@ def dead_units(case: Case) -> Finding | None:
         return None
     agent = next(agent for agent in case.agents if agent.name == worst[0])
     depth = agent.alive.index(worst[1]) + 1
-    large = agent.size >= LARGE_OBS
-    size = f"; its observations reach {agent.size:.3g}" if large else ""
     norm = "choose --norm layer" if case.get("norm") == "none" else "start anew with another seed"
     return Finding(
         "dead units",
         f"Hidden units of {agent.name} output zero whatever it observes, so they neither act nor learn.",
-        f"{100 * (1 - worst[1]):.0f} % of the units of its hidden layer {depth} are zero in all of {agent.steps} observations"
-        f"{size}.",
-        f"{_scale(case)}." if large else f"Take smaller steps (--lr {_smaller_lr(case):g}), and {norm}.",
+        f"{100 * (1 - worst[1]):.0f} % of the units of its hidden layer {depth} are zero in all of {agent.steps} observations.",
+        f"Take smaller steps (--lr {_smaller_lr(case):g}), and {norm}.",
     )
 
 
@@ -286,7 +302,11 @@ def runaway_q(case: Case) -> Finding | None:
     tau = f"--tau {min(case.get('tau'), 0.01):g}, " if case.get("tau", 0) > 0.01 else ""
     lower = f"--gamma {_round(1 - 3 * (1 - gamma), 2):g}, " if gamma > 0.96 else ""
     rate = case.get("critic_lr") or case.get("lr")
-    slower = f"--critic-lr {_round(float(rate) / 10):g}" if case.get("critic_lr") else f"--lr {_smaller_lr(case):g}"
+    slower = (
+        f"--critic-lr {min(_round(float(rate) / 10), _good_lr(case)):g}"
+        if case.get("critic_lr")
+        else f"--lr {_smaller_lr(case):g}"
+    )
     return Finding(
         "runaway Q",
         f"The critic of {column.rpartition('/')[2]} believes in values that its rewards cannot add up to.",
@@ -305,19 +325,12 @@ def at_the_bounds(case: Case) -> Finding | None:
     cost = case.get("logit_cost")
     option = f"--logit-cost {max(10 * cost, 1e-2):g}, " if cost is not None else ""
     noise = f"--noise-start {max(0.3, case.get('noise_start')):g}, " if "noise_start" in case.settings else ""
-    large = agent.size >= LARGE_OBS
-    cure = (
-        f"{_scale(case)}."
-        if large
-        else f"Penalise large outputs, explore more and take smaller steps: {option}{noise}--lr {_smaller_lr(case):g}."
-    )
     return Finding(
         "stuck at the bounds",
         f"The actions of {agent.name} are at the ends of their range, where the gradient of its network vanishes.",
         f"{100 * (agent.bounded or 0):.0f} % of its actions are at a bound, and {100 * (agent.stuck or 0):.0f} % of their"
-        f" entries at the same one in nearly all of {agent.steps} observations"
-        + (f"; its observations reach {agent.size:.3g}." if large else "."),
-        cure,
+        f" entries at the same one in nearly all of {agent.steps} observations.",
+        f"Penalise large outputs, explore more and take smaller steps: {option}{noise}--lr {_smaller_lr(case):g}.",
     )
 
 
@@ -437,8 +450,9 @@ CAUSES: dict[str, Cause] = {
     "no_reward": Cause(no_reward, ALL),
     "too_little_data": Cause(too_little_data, ("large_steps", *_NETWORKS)),
     "reward_unit": Cause(reward_unit, ("large_steps", *_NETWORKS)),
+    "observation_unit": Cause(observation_unit, ("large_steps", *_NETWORKS)),
+    "forgetting": Cause(forgetting, ("large_steps", *_NETWORKS)),
     "large_steps": Cause(large_steps, _NETWORKS),
-    "forgetting": Cause(forgetting, _NETWORKS),
     "dead_units": Cause(dead_units, ("at_the_bounds", *_SYMPTOMS)),
     "runaway_q": Cause(runaway_q, ("at_the_bounds", *_SYMPTOMS)),
     "at_the_bounds": Cause(at_the_bounds, _SYMPTOMS),
@@ -462,8 +476,13 @@ def step_ratio(case: Case) -> float:
 
 def _smaller_lr(case: Case) -> float:
     """Returns a learning rate to try instead."""
-    good = GOOD_STEP / math.sqrt(case.get("num_units", 64) / 2)
+    good = _good_lr(case)
     return float(_round(min(good, float(case.get("lr", good)) / 3)))
+
+
+def _good_lr(case: Case) -> float:
+    """Returns the learning rate that suits the width of the networks."""
+    return float(_round(GOOD_STEP / math.sqrt(case.get("num_units", 64) / 2)))
 
 
 def _round(number: float, digits: int = 1) -> int | float:
@@ -476,12 +495,6 @@ def _resume(case: Case, option: str, value: int | float) -> str:
     return f"counterpoint resume {case.run.path} {option} {value if isinstance(value, int) else f'{value:g}'}"
 
 
-def _scale(case: Case) -> str:
-    """Returns what to do about large observations."""
-    norm = ", or choose --norm layer" if case.get("norm") == "none" else ""
-    return f"Shift and divide the observations in the environment so that they are near 1{norm}"
-
-
 def _explore(case: Case) -> str:
     """Returns options with which the algorithm explores more."""
     for name in ("entropy_start", "logit_cost", "noise_start", "discrete_entropy"):
@@ -490,7 +503,8 @@ def _explore(case: Case) -> str:
                 3 * float(case.get(name)), {"entropy_start": 0.03, "logit_cost": 1e-2, "noise_start": 0.3}.get(name, 0.3)
             )
             end = f" {flag('entropy_end')} {_round(value / 3):g}" if name == "entropy_start" else ""
-            return f"{flag(name)} {_round(value):g}{end}"
+            uniform = " --epsilon-start 0.5" if case.get("epsilon_start", 1.0) < 0.1 else ""
+            return f"{flag(name)} {_round(value):g}{end}{uniform}"
     return "more exploration"
 
 
