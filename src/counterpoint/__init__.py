@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from counterpoint.studies.grid import grid as grid
     from counterpoint.studies.tournament import tournament as tournament
     from counterpoint.studies.units import units as units
+    from counterpoint.studies.why import why as why
     from counterpoint.trainers.agent import AgentTrainer as AgentTrainer
     from counterpoint.trainers.agent import MASACTrainer as MASACTrainer
     from counterpoint.trainers.agent import MATD3Trainer as MATD3Trainer
@@ -65,6 +66,7 @@ _HOMES = {
     "counterpoint.studies.grid": ("grid",),
     "counterpoint.studies.tournament": ("tournament",),
     "counterpoint.studies.units": ("units",),
+    "counterpoint.studies.why": ("why",),
     "counterpoint.trainers.agent": ("AgentTrainer", "MASACTrainer", "MATD3Trainer", "Settings"),
     "counterpoint.trainers.buffer": ("ReplayBuffer",),
     "counterpoint.trainers.coma": ("ComaTrainer",),

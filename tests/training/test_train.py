@@ -117,6 +117,7 @@ def test_divergence_names_agent_quantity_and_step_and_leaves_a_good_checkpoint(t
     assert message.startswith("the actor")
     assert "of agent_0 became infinite or NaN by step 1" in message
     assert "the last checkpoint is still good" in message
+    assert run.divergence() == message
     after = run.load()
     assert before
     assert after

@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import types
 import warnings
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ import pytest
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
-from counterpoint.studies import compare
+from counterpoint.studies import compare, why
 from counterpoint.view.catalogue import Catalogue, id_of
 from counterpoint.view.server import application, place_of
 from served import HOSTILE, TOKEN, learners_table, made_run, row_of, served
@@ -430,20 +428,17 @@ def test_json_is_json(folder):
 
 
 def test_advice_is_that_of_why(tmp_path, monkeypatch):
-    module = types.ModuleType("counterpoint.studies.why")
-    module.__spec__ = ModuleSpec(module.__name__, None)
     asked_for = []
 
-    def diagnose(run):
-        asked_for.append(run.name)
-        return [types.SimpleNamespace(name="mute", words="No words.", evidence=f"{HOSTILE} 0.0 bits", cure="Speak up.")]
+    def diagnose(run, play):
+        asked_for.append((run.name, play))
+        return [why.Finding("mute", "No words.", f"{HOSTILE} 0.0 bits", "Speak up.")]
 
-    module.diagnose = diagnose
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(why, "diagnose", diagnose)
     made_run(tmp_path, "silent")
     visitor = client(tmp_path)
     for _ in range(2):
         (found,) = visitor.get("/api/run", params={"run": id_of("silent")}).json()["advice"]
         assert (found["name"], found["words"], found["cure"]) == ("mute", "No words.", "Speak up.")
         assert "\x1b" not in found["evidence"]
-    assert asked_for == ["silent"]  # once, as long as nothing changes
+    assert asked_for == [("silent", False)]  # once, as long as nothing changes, and without playing

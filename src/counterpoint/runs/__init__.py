@@ -12,6 +12,7 @@ listing.py       the list of runs in a folder
 files.py         files that are never half written
 tables.py        tables as Markdown, HTML and CSV
 display.py       a run's last report, and a run as HTML for notebooks
+trend.py         whether the reports of a run improve
 stats.py         means, bootstrap intervals and averaged curves
 """
 

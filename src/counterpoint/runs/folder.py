@@ -8,6 +8,7 @@ policy.safetensors    the networks that act
 policies/             the best policy by evaluation and at most 20 along the way (history.py states the rule)
 env/                  a copy of the file of --env, to read, never executed
 lock                  exists while a process trains the run, and names it
+diverged.txt          the sentence with which training gave up, if numbers became infinite or NaN
 learners.csv          what each learner computed and when, if learning was distributed
 curve.png, team.gif   the learning curve and a film
 """
@@ -37,6 +38,8 @@ OWN_KEYS = ("format", "counterpoint", "changes", trust.SOURCES, trust.SIGNATURE,
 """What config.json holds besides the settings."""
 LONGEST_CONFIG = 10_000_000
 """Bytes of the longest settings file that is read."""
+LONGEST_SENTENCE = 1000
+"""Characters of the longest sentence that is read."""
 FORMAT = 1
 """Increased whenever an older counterpoint could no longer read what this one writes."""
 
@@ -143,6 +146,23 @@ class Run:
     def policy_about(self) -> dict[str, Any]:
         """Returns the description of policy.safetensors."""
         return read_policy(self.policy_path)[1]
+
+    def save_divergence(self, sentence: str) -> None:
+        """Records that training gave up because it diverged; an empty sentence says that it goes on."""
+        path = self.path / "diverged.txt"
+        with files.explained(path):
+            if sentence:
+                path.write_text(sentence + "\n")
+            else:
+                path.unlink(missing_ok=True)
+
+    def divergence(self) -> str:
+        """Returns the sentence with which training gave up, or nothing if it did not diverge."""
+        try:
+            with (self.path / "diverged.txt").open(errors="replace") as file:
+                return shown(file.read(LONGEST_SENTENCE).strip(), LONGEST_SENTENCE)
+        except OSError:
+            return ""
 
     def save_spec(self, facts: Mapping[str, Any]) -> None:
         """Writes spec.json: what commands need to know about the environment without opening it."""

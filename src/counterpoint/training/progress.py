@@ -17,6 +17,7 @@ from counterpoint.config import Config
 from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.presets import PRESETS
+from counterpoint.runs import trend
 from counterpoint.runs.display import last_report
 from counterpoint.runs.folder import Run
 from counterpoint.runs.tables import markdown_table
@@ -110,6 +111,8 @@ class Console(Progress):
         film = f"film    {run.gif_path}\n" * run.gif_path.exists()
         print(f"curve   {run.curve_path}\n{film}policy  {run.path / 'policy.safetensors'}")
         print(f"next    counterpoint benchmark {run.path}    counterpoint play {run.path} --out team.gif", flush=True)
+        if trend.is_flat(run.rows()):
+            print(f"why     its returns did not rise: counterpoint why {run.path}", flush=True)
 
 
 class Notebook(Console):

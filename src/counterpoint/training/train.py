@@ -190,6 +190,7 @@ def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
     _release()
     config, program = prepared
     progress.start(run.path, config, program.env.spec)
+    run.save_divergence("")
     with _stop_signals() as stop:
         with sinks(run, config) as log, open_engine(config, program, run, progress.say, stop.set) as engine:
             job = Job(run, config, program, engine, progress, history.Best(run, program.num_seeds))
@@ -197,6 +198,9 @@ def _train(run: Run, prepared: Prepared, progress: Progress) -> Run:
                 with Saver(run) as saver:
                     loop, clock = _start(job)
                     loop = _until_done(job, loop, clock, saver, log, stop)
+            except Diverged as error:
+                run.save_divergence(str(error))
+                raise
             except Interrupted:
                 if failure := engine.failure():
                     raise TooFewLearners(f"{failure}; saved, go on with: counterpoint resume {run.path}") from None

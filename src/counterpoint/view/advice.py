@@ -1,15 +1,11 @@
 """What is wrong with a run, and what to do about it, as the page shows it."""
 
-import importlib
-import importlib.util
-from typing import Any
+from dataclasses import asdict
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import Run
 from counterpoint.view.catalogue import Item, trouble
 
-DIAGNOSES = "counterpoint.studies.why"
-"""The module behind `counterpoint why`."""
 SENTENCES = {
     "damaged": ("A file of the run is damaged.", "Check every file: counterpoint verify RUN."),
     "stalled": (
@@ -40,13 +36,11 @@ def advice(run: Run, item: Item) -> list[dict[str, str]]:
 
 
 def diagnosed(run: Run) -> list[dict[str, str]]:
-    """Returns the findings of `counterpoint why`; none in a version without it."""
-    if importlib.util.find_spec(DIAGNOSES) is None:
-        return []
-    diagnose: Any = importlib.import_module(DIAGNOSES).diagnose
+    """Returns what `counterpoint why` finds in the reports: playing, which shows more, takes longer than a page may."""
+    from counterpoint.studies.why import diagnose  # brings JAX, which the list does not need
+
     try:
-        findings = diagnose(run)
+        findings = diagnose(run, play=False)
     except UsageError:  # there is too little to judge by, which a new run need not be told
         return []
-    names = ("name", "words", "evidence", "cure")
-    return [{name: str(getattr(finding, name, "")) for name in names} for finding in findings]
+    return [asdict(finding) for finding in findings]

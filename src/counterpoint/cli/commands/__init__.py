@@ -13,6 +13,7 @@ play.py        record a film
 benchmark.py   measure a policy
 export.py      export a policy
 verify.py      check the files of a run
+why.py         say why a run does not learn
 share.py       write a run as one HTML file
 view.py        serve a page with the runs of a folder
 plot.py        draw learning curves

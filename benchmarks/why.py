@@ -1,0 +1,230 @@
+"""Trains runs that fail in different ways, cures them as `counterpoint why` says, and trains healthy runs beside them.
+
+The table is written to docs/results/why.md. Runs are kept in --folder: finished ones are not trained again.
+"""
+
+import argparse
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import counterpoint
+from counterpoint.core.errors import Diverged
+from counterpoint.runs import Run, open_run, trend
+from counterpoint.runs.tables import markdown_table
+from counterpoint.studies.why import examine
+
+PAGE = Path("docs/results/why.md")
+WORLDS = Path(__file__).parent / "why_worlds.py"
+SMALL: dict[str, Any] = {
+    **{"batch_size": 256, "buffer_size": 20_000, "num_envs": 10, "update_every": 10, "warmup": 500, "num_units": 32},
+    **{"lr": 3e-3, "gamma": 0.75, "num_episodes": 2000, "report_every": 100, "save_rate": 500, "plots_dir": "", "devices": 1},
+}
+"""Settings that learn the small worlds in seconds."""
+
+
+class Failure(NamedTuple):
+    """A run that fails on purpose, and the settings that cure it."""
+
+    finding: str
+    """What `why` should say."""
+    about: str
+    """What is wrong, as the person knows who did it."""
+    settings: dict[str, Any]
+    cure: dict[str, Any]
+    said: str
+    """What the cure that `why` suggests should contain."""
+
+
+class Healthy(NamedTuple):
+    """A run that learns."""
+
+    about: str
+    settings: dict[str, Any]
+
+
+def cue(*arguments: str, **settings: Any) -> dict[str, Any]:
+    """Returns settings for the world `cue` with some arguments."""
+    return SMALL | {"env": f"{WORLDS}:Cue", "scenario_args": arguments} | settings
+
+
+LONG: dict[str, Any] = {"num_envs": 1, "update_every": 5, "updates": 3, "num_episodes": 60, "lr": 6e-3, "batch_size": 64}
+ON_POLICY: dict[str, Any] = {"num_envs": 10, "update_every": 100, "num_episodes": 1000, "report_every": 100, "devices": 1}
+COMA: dict[str, Any] = {"algorithm": "coma", "scenario": "switch2", "num_episodes": 20_000, "devices": 1}
+SPEAKER: dict[str, Any] = {
+    **{"scenario": "simple_speaker_listener", "num_envs": 30, "update_every": 30, "batch_size": 256, "buffer_size": 60_000},
+    **{"temperature": 0.5, "critic_activation": "silu", "lr": 3e-3, "gamma": 0.75, "report_every": 500, "devices": 1},
+    **{"warmup": 500, "save_rate": 500},
+}
+FAILURES = (
+    Failure("learning rate too large", "`cue` with `--lr 1`", cue(lr=1.0), {"lr": 5e-3}, "--lr 0.005"),
+    Failure("diverged", "`cue` with `--lr 1e9`", cue(lr=1e9), {"lr": 5e-3}, "--lr 0.005"),
+    Failure(
+        "rewards in another unit",
+        "`cue` that pays 100,000 for a right answer",
+        cue("reward_scale=100000.0"),
+        {"standardise_rewards": True},
+        "--standardise-rewards",
+    ),
+    Failure(
+        "no reward", "`cue` that never pays", cue("reward_scale=0.0"), {"scenario_args": ()}, "reward depends on the actions"
+    ),
+    Failure(
+        "ignores its observation",
+        "`cue` with observations in units of 1000",
+        cue("obs_scale=0.001"),
+        {"scenario_args": ()},
+        "Multiply its observations",
+    ),
+    Failure(
+        "observations in another unit",
+        "`cue` with observations that have a distant origin",
+        cue("obs_shift=1000.0", num_episodes=1500),
+        {"scenario_args": ()},
+        "Shift and divide the observations",
+    ),
+    Failure(
+        "stuck at the bounds",
+        "`cue` with continuous actions and observations in thousandths",
+        cue("continuous=True", "obs_scale=1000.0"),
+        {"norm": "layer"},
+        "--norm layer",
+    ),
+    Failure(
+        "runaway Q",
+        "`cue` with fast critics and no lag of their targets",
+        cue(gamma=0.9, tau=1.0, critic_lr=1.0, lr=1e-3, num_episodes=1500),
+        {"tau": 0.01, "critic_lr": 5e-3},
+        "--tau 0.01",
+    ),
+    Failure(
+        "replay turned over",
+        "`cue` whose episodes each stay in a quadrant, with a replay of a quarter of an episode",
+        cue("stays=True", "max_steps=400", **LONG, buffer_size=100),
+        {"buffer_size": 80_000},
+        "--buffer-size 80000",
+    ),
+    Failure(
+        "too little data",
+        "`cue` for 200 episodes with an update per 100 steps",
+        cue(num_episodes=200, update_every=100),
+        {"num_episodes": 2000, "update_every": 10},
+        "--update-every 10",
+    ),
+    Failure(
+        "unlucky seed",
+        "`levers` with 8 seeds",
+        SMALL
+        | {
+            "env": f"{WORLDS}:Levers",
+            "scenario_args": ("prize=5.0",),
+            "algorithm": "ddpg",
+            "num_episodes": 800,
+            "num_seeds": 8,
+        },
+        {"num_seeds": 1, "seed": 5},
+        "--seed-index",
+    ),
+    Failure(
+        "entropy gone",
+        "COMA in `switch2` without entropy and without random choices",
+        COMA | {"lr": 2e-3, "entropy_start": 0.0, "entropy_end": 0.0, "epsilon_start": 0.0, "epsilon_end": 0.0},
+        {"entropy_start": 0.03, "entropy_end": 0.01, "epsilon_start": 0.5, "epsilon_end": 0.02},
+        "--entropy-start 0.03",
+    ),
+    Failure(
+        "mute speaker",
+        "`simple_speaker_listener` with critics that see only their own agent",
+        SPEAKER | {"algorithm": "ddpg", "num_episodes": 3000},
+        {"algorithm": "maddpg", "num_episodes": 8000, "lr_steps": 6500},
+        "--algorithm maddpg",
+    ),
+)
+HEALTHY = (
+    Healthy("tuned-simple", {"preset": "tuned-simple"}),
+    Healthy("MADDPG in cue", cue()),
+    Healthy("MADDPG in cue with continuous actions", cue("continuous=True")),
+    Healthy("COMA in switch2, 20,000 episodes", COMA),
+    Healthy("MAPPO in cue", ON_POLICY | {"env": f"{WORLDS}:Cue", "algorithm": "mappo"}),
+)
+
+ABOUT = """# Runs that fail on purpose
+
+`python benchmarks/why.py` trains runs that fail in different ways, asks `counterpoint why` for the reason, trains them again
+with the cure that it names, and trains healthy runs beside them. Runs of `cue` and `levers` are in the small worlds of
+`benchmarks/why_worlds.py`. The score is the success of the last greedy evaluations where the world reports it, otherwise
+the return of the good team; of several seeds it is the share that succeeded.
+"""
+
+
+def trained(folder: Path, what: Failure | Healthy, cured: bool = False) -> Run:
+    """Returns the run of a failure, of its cure or of a healthy setting; trains it if it is not there yet."""
+    settings = what.settings | (what.cure if isinstance(what, Failure) and cured else {})
+    place = _place(folder, what, cured)
+    if (place / "config.json").exists():
+        run = open_run(place)
+        return run if run.divergence() else counterpoint.resume(run, progress=False)
+    with suppress(Diverged):
+        counterpoint.train(**{"plots_dir": ""} | settings, save_dir=str(folder), exp_name=place.name, progress=False)
+    return open_run(place)
+
+
+def _place(folder: Path, what: Failure | Healthy, cured: bool = False) -> Path:
+    """Returns the folder of a run."""
+    title = what.finding if isinstance(what, Failure) else what.about
+    return folder / ("".join(letter if letter.isalnum() else "-" for letter in title) + "-cured" * cured)
+
+
+def score(run: Run) -> float:
+    """Returns how well a run did: its success or its return, or the share of its seeds that succeeded."""
+    rows = run.rows()
+    seeds = dict.fromkeys(row["seed"] for row in rows)
+    if len(seeds) > 1:
+        return float(np.mean([(trend.success(trend.of_seed(rows, seed)) or 0) >= trend.SOLVED for seed in seeds]))
+    for name in ("eval/success", "eval/team/good"):
+        if (values := trend.finite(rows, name)).size:
+            return float(values[-3:].mean())
+    return -math.inf  # it has no report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("runs/why"), help="folder for the runs")
+    parser.add_argument("--as-is", action="store_true", help="leave out runs that are not there yet instead of training them")
+    folder, as_is = vars(parser.parse_args()).values()
+    failed, healthy = [], []
+    for failure in FAILURES:
+        if as_is and not (_place(folder, failure, True) / "policy.safetensors").exists():
+            continue
+        sick, cured = (trained(folder, failure, cured) for cured in (False, True))
+        found, left = examine(sick).findings, examine(cured).findings
+        names, evidence, cure = (", ".join(getattr(f, part) for f in found) for part in ("name", "evidence", "cure"))
+        scores = f"{score(sick):.2f} → {score(cured):.2f}"
+        applied = " ".join(f"`{name}={value}`" for name, value in failure.cure.items())
+        failed.append(
+            [failure.about, names or "–", evidence, cure, applied, scores, ", ".join(f.name for f in left) or "nothing"]
+        )
+        print(failure.finding, "|", names, "|", scores, "|", failed[-1][-1], flush=True)
+    for each in HEALTHY:
+        if as_is and not (_place(folder, each) / "policy.safetensors").exists():
+            continue
+        run = trained(folder, each)
+        found = ", ".join(f.name for f in examine(run).findings) or "nothing"
+        healthy.append([each.about, f"{score(run):.2f}", found])
+        print(each.about, "|", healthy[-1][1], "|", found, flush=True)
+    header = ["what was done", "finding", "evidence", "cure it names", "cure applied", "score", "then found"]
+    tables = markdown_table(header, _plain(failed)), markdown_table(["healthy run", "score", "found"], healthy)
+    text = f"{ABOUT}\n## Failures\n\n{tables[0]}\n## Healthy runs\n\n{tables[1]}"
+    PAGE.write_text(text.replace(str(folder), "runs/why"))
+
+
+def _plain(rows: list[list[str]]) -> list[list[str]]:
+    """Returns rows without the folder of the runs on this machine and without what would end a cell."""
+    return [[str(cell).replace("|", "/") for cell in row] for row in rows]
+
+
+if __name__ == "__main__":
+    main()
