@@ -132,6 +132,11 @@ class TrainSettings(TypedDict, total=False):
     n_step: int
     """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode
     ends."""
+    sequence_length: int
+    """Steps of a sequence to learn from, if recurrent; a minibatch has batch size / sequence length sequences."""
+    burn_in: int
+    """Steps before them that only refresh the memory of actors and critics, if recurrent (0: none). What follows the
+    start of an episode needs no refreshing."""
     model: str
     """Network of your own for actors and critics, as my_model.py:model."""
     logit_cost: float
@@ -373,6 +378,11 @@ class GridSettings(TypedDict, total=False):
     n_step: int | Sequence[int]
     """Rewards per transition: the target sums n discounted rewards before it bootstraps, fewer where an episode
     ends."""
+    sequence_length: int | Sequence[int]
+    """Steps of a sequence to learn from, if recurrent; a minibatch has batch size / sequence length sequences."""
+    burn_in: int | Sequence[int]
+    """Steps before them that only refresh the memory of actors and critics, if recurrent (0: none). What follows the
+    start of an episode needs no refreshing."""
     model: str | Sequence[str]
     """Network of your own for actors and critics, as my_model.py:model."""
     logit_cost: float | Sequence[float]
