@@ -441,7 +441,7 @@ def _speech(action: np.ndarray, words: slice | None, generator: np.random.Genera
 def _words(env: Any) -> dict[int, slice]:
     """Returns which entries of the actions are words, by agent, in worlds whose agents speak."""
     env = getattr(env, "world", env)  # with other teams or another limit
-    bodies = getattr(env, "bodies", None)
+    bodies: Any = getattr(env, "bodies", None)
     if not getattr(bodies, "num_words", 0) or not hasattr(env, "spec_heads"):
         return {}
     heads = {int(i): env.spec_heads(int(i)) for i in np.flatnonzero(bodies.talks)}
