@@ -51,8 +51,8 @@ def cue(*arguments: str, **settings: Any) -> dict[str, Any]:
     return SMALL | {"env": f"{WORLDS}:Cue", "scenario_args": arguments} | settings
 
 
-LONG: dict[str, Any] = {"num_envs": 1, "update_every": 5, "updates": 3, "num_episodes": 60, "lr": 6e-3, "batch_size": 64}
 ON_POLICY: dict[str, Any] = {"num_envs": 10, "update_every": 100, "num_episodes": 1000, "report_every": 100, "devices": 1}
+EXPLORE = {"entropy_start": 0.03, "entropy_end": 0.01, "epsilon_start": 0.5, "epsilon_end": 0.02}
 COMA: dict[str, Any] = {"algorithm": "coma", "scenario": "switch2", "num_episodes": 20_000, "devices": 1}
 SPEAKER: dict[str, Any] = {
     **{"scenario": "simple_speaker_listener", "num_envs": 30, "update_every": 30, "batch_size": 256, "buffer_size": 60_000},
@@ -87,27 +87,6 @@ FAILURES = (
         "Shift and divide the observations",
     ),
     Failure(
-        "stuck at the bounds",
-        "`cue` with continuous actions and observations in thousandths",
-        cue("continuous=True", "obs_scale=1000.0"),
-        {"norm": "layer"},
-        "--norm layer",
-    ),
-    Failure(
-        "runaway Q",
-        "`cue` with fast critics and no lag of their targets",
-        cue(gamma=0.9, tau=1.0, critic_lr=1.0, lr=1e-3, num_episodes=1500),
-        {"tau": 0.01, "critic_lr": 5e-3},
-        "--tau 0.01",
-    ),
-    Failure(
-        "replay turned over",
-        "`cue` whose episodes each stay in a quadrant, with a replay of a quarter of an episode",
-        cue("stays=True", "max_steps=400", **LONG, buffer_size=100),
-        {"buffer_size": 80_000},
-        "--buffer-size 80000",
-    ),
-    Failure(
         "too little data",
         "`cue` for 200 episodes with an update per 100 steps",
         cue(num_episodes=200, update_every=100),
@@ -131,8 +110,8 @@ FAILURES = (
     Failure(
         "entropy gone",
         "COMA in `switch2` without entropy and without random choices",
-        COMA | {"lr": 2e-3, "entropy_start": 0.0, "entropy_end": 0.0, "epsilon_start": 0.0, "epsilon_end": 0.0},
-        {"entropy_start": 0.03, "entropy_end": 0.01, "epsilon_start": 0.5, "epsilon_end": 0.02},
+        COMA | {"lr": 5e-3, "num_episodes": 4000, **dict.fromkeys(EXPLORE, 0.0), "report_every": 200, "save_rate": 500},
+        {**EXPLORE, "num_episodes": 20_000},
         "--entropy-start 0.03",
     ),
     Failure(
@@ -147,7 +126,7 @@ HEALTHY = (
     Healthy("tuned-simple", {"preset": "tuned-simple"}),
     Healthy("MADDPG in cue", cue()),
     Healthy("MADDPG in cue with continuous actions", cue("continuous=True")),
-    Healthy("COMA in switch2, 20,000 episodes", COMA),
+    Healthy("COMA in switch2, 20,000 episodes", COMA | EXPLORE | {"lr": 2e-3}),
     Healthy("MAPPO in cue", ON_POLICY | {"env": f"{WORLDS}:Cue", "algorithm": "mappo"}),
 )
 
@@ -157,18 +136,26 @@ ABOUT = """# Runs that fail on purpose
 with the cure that it names, and trains healthy runs beside them. Runs of `cue` and `levers` are in the small worlds of
 `benchmarks/why_worlds.py`. The score is the success of the last greedy evaluations where the world reports it, otherwise
 the return of the good team; of several seeds it is the share that succeeded.
+
+Read the table with these limits. The faults were chosen so that runs fail, and recipes that learned in spite of them were
+dropped (a replay of one episode, targets without lag, actions without noise). Some thresholds of `why` were changed after
+seeing these runs, so the table shows that the findings work here, not how often they are right elsewhere. The cured run of
+`levers` is one seed that is known to have succeeded: it shows that the settings can work, not that more seeds succeed. Where
+the cure is `scenario_args=()`, the fault in the world was taken out, which leaves the healthy run of `cue`.
+The cure of COMA's lost entropy did not help at this step size, and that of the mute speaker was not trained yet.
+Dead units, actions stuck at the bounds, runaway Q and a replay that turned over are tested with made-up evidence only.
 """
 
 
 def trained(folder: Path, what: Failure | Healthy, cured: bool = False) -> Run:
     """Returns the run of a failure, of its cure or of a healthy setting; trains it if it is not there yet."""
-    settings = what.settings | (what.cure if isinstance(what, Failure) and cured else {})
+    settings: dict[str, Any] = {"plots_dir": ""} | what.settings | (what.cure if isinstance(what, Failure) and cured else {})
     place = _place(folder, what, cured)
-    if (place / "config.json").exists():
-        run = open_run(place)
-        return run if run.divergence() else counterpoint.resume(run, progress=False)
     with suppress(Diverged):
-        counterpoint.train(**{"plots_dir": ""} | settings, save_dir=str(folder), exp_name=place.name, progress=False)
+        if not (place / "config.json").exists():
+            counterpoint.train(**settings, save_dir=str(folder), exp_name=place.name, progress=False)
+        elif not open_run(place).divergence():
+            counterpoint.resume(place, progress=False)
     return open_run(place)
 
 
@@ -190,6 +177,11 @@ def score(run: Run) -> float:
     return -math.inf  # it has no report
 
 
+def _judged(run: Run) -> tuple[list[Any], float]:
+    """Returns what is found in a run, and its score."""
+    return examine(run).findings, score(run)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("runs/why"), help="folder for the runs")
@@ -197,23 +189,33 @@ def main() -> None:
     folder, as_is = vars(parser.parse_args()).values()
     failed, healthy = [], []
     for failure in FAILURES:
-        if as_is and not (_place(folder, failure, True) / "policy.safetensors").exists():
+        if as_is and not _place(folder, failure).exists():
             continue
-        sick, cured = (trained(folder, failure, cured) for cured in (False, True))
-        found, left = examine(sick).findings, examine(cured).findings
+        found, before = _judged(trained(folder, failure))
+        left, after = ("not measured", math.nan)
+        if not as_is or (_place(folder, failure, True) / "policy.safetensors").exists():
+            cured, after = _judged(trained(folder, failure, True))
+            left = ", ".join(f.name for f in cured) or "nothing"
         names, evidence, cure = (", ".join(getattr(f, part) for f in found) for part in ("name", "evidence", "cure"))
-        scores = f"{score(sick):.2f} → {score(cured):.2f}"
         applied = " ".join(f"`{name}={value}`" for name, value in failure.cure.items())
         failed.append(
-            [failure.about, names or "–", evidence, cure, applied, scores, ", ".join(f.name for f in left) or "nothing"]
+            [
+                failure.about,
+                names or "nothing",
+                evidence,
+                cure,
+                applied,
+                f"{before:.2f} → {after:.2f}".replace("nan", "–").replace("-inf", "–"),
+                left,
+            ]
         )
-        print(failure.finding, "|", names, "|", scores, "|", failed[-1][-1], flush=True)
+        print(failure.finding, "|", *failed[-1][1::4], "|", left, flush=True)
     for each in HEALTHY:
         if as_is and not (_place(folder, each) / "policy.safetensors").exists():
             continue
-        run = trained(folder, each)
-        found = ", ".join(f.name for f in examine(run).findings) or "nothing"
-        healthy.append([each.about, f"{score(run):.2f}", found])
+        findings, reached = _judged(trained(folder, each))
+        found = ", ".join(f.name for f in findings) or "nothing"
+        healthy.append([each.about, f"{reached:.2f}", found])
         print(each.about, "|", healthy[-1][1], "|", found, flush=True)
     header = ["what was done", "finding", "evidence", "cure it names", "cure applied", "score", "then found"]
     tables = markdown_table(header, _plain(failed)), markdown_table(["healthy run", "score", "found"], healthy)

@@ -105,7 +105,7 @@ def diverged(case: Case) -> Finding | None:
     broken = [name for name in _losses(case) if np.isinf(trend.column(case.rows, name)).any() or _broke(case, name)]
     if not case.diverged and not broken:
         return None
-    reward = "reward" in case.diverged
+    reward = "reward" in case.diverged and step_ratio(case) < LARGE_STEP  # a ruined actor ruins rewards, too
     evidence = case.diverged or f"{broken[0]} is not finite at the last report."
     cure = (
         "Correct the environment: every reward must be a finite number."
