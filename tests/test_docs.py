@@ -257,6 +257,7 @@ def test_mentioned_files_exist():
         "learners.png",
         "spec.json",
         "sbom.json",
+        "diverged.txt",
     }  # in a run's folder
     known |= {
         "comparison.md",
