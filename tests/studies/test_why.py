@@ -126,7 +126,7 @@ def test_each_cause_is_named_alone_with_its_evidence_and_cure(name: str) -> None
     assert all(text.endswith(".") for text in (expected.words, expected.evidence, expected.cure))
 
 
-@pytest.mark.parametrize("name", set(CAUSES) - {"diverged", "unlucky_seed", "runaway_q", "interrupted"})
+@pytest.mark.parametrize("name", sorted(set(CAUSES) - {"diverged", "unlucky_seed", "runaway_q", "interrupted"}))
 def test_the_signs_of_a_failure_mean_nothing_in_a_team_that_learned(name: str) -> None:
     case = FAILURES[name][0]
     assert conclude(dataclasses.replace(case, teams={"good": LEARNED})) == []
