@@ -5,7 +5,7 @@ import { element, get, table } from "./dom.js";
 import { CONFIG, faint, keys, layout, plotly } from "./plot.js";
 
 const WORDS = {
-  used: "its result was used", unused: "finished too late to be needed", stopped: "stopped, because it was late", lost: "lost: the learner died or hung",
+  used: "its result was used", unused: "finished too late to be needed", stopped: "late, and therefore stopped", lost: "the learner died or hung",
 };
 
 export class Learners {
