@@ -12,7 +12,7 @@ import pytest
 
 import counterpoint
 from counterpoint import config as configs
-from counterpoint.algos import maddpg
+from counterpoint.algos import maddpg, offpolicy
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
@@ -219,4 +219,4 @@ def test_a_late_reward_reaches_the_first_step_at_once():
     critic = jax.tree.map(lambda leaf: leaf[0], agents.critic)
     problem = maddpg.Problem(spec, heads_of(spec), np.ones((1, 1), bool))
     inputs = jnp.array([[0.0, 1.0, 2.0], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5]])
-    np.testing.assert_allclose(maddpg.q(problem, critic, inputs), [0.81, 0.9, 1.0], atol=0.06)
+    np.testing.assert_allclose(offpolicy.q(problem, critic, inputs), [0.81, 0.9, 1.0], atol=0.06)

@@ -272,7 +272,7 @@ def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             raise ValueError("its content does not match its checksum")
         return tensors, about
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist: the run has saved no policy yet, let it train longer") from None
+        raise UsageError(f"{path} does not exist: the run has saved no policy yet, let it train longer.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError) as error:
         spare = ", or use another policy of the run by --at" if path.parent.name != "policies" else ": use another one by --at"
         again = ": resume the run to write it again" if path.parent.name != "policies" else ""
