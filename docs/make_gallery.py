@@ -73,6 +73,7 @@ def keep(run: Run, world: str) -> None:
     shutil.rmtree(target, ignore_errors=True)
     (target / "policies").mkdir(parents=True)
     config = json.loads((run.path / "config.json").read_text())
+    config.pop("sha256", None)  # its content changes
     config["training"]["num_seeds"] = 1
     config = {
         name: {key: without_folder(value) for key, value in part.items()} if isinstance(part, dict) else without_folder(part)
