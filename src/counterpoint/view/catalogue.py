@@ -166,10 +166,11 @@ class Catalogue:
     def _item(self, path: Path, files: tuple[Any, ...], old: Item | None, revision: int) -> Item:
         """Returns a run as it is now; what has not changed is not read."""
         if old is None or old.files != files:
+            inside = self._is_inside(path)
             with damage_as_text() as sentences:
-                read = summary(path) if self._is_inside(path) else Summary(name=path.name)
+                read = summary(path) if inside else Summary(name=path.name)
             problem = " ".join(sentences)
-            if not self._is_inside(path):
+            if not inside:
                 problem = "Its files are links that lead out of the folder of runs, so it is not read."
         else:
             read, problem = old.summary, old.problem
@@ -188,8 +189,8 @@ class Catalogue:
         inner = os.path.realpath(path)
         if os.path.dirname(inner) != self._real:
             return False
-        names = (*FILES, "spec.json", "lock", "policies", "team.gif")
-        return all(os.path.dirname(os.path.realpath(path / name)) == inner for name in names)
+        linked = [path / name for name in (*FILES, "spec.json", "lock", "policies", "team.gif") if os.path.islink(path / name)]
+        return all(os.path.dirname(os.path.realpath(link)) == inner for link in linked)
 
 
 def described(key: str, item: Item) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import { Latest, Refused, address } from "./api.js";
 import { element, get, number, options, table, whole } from "./dom.js";
-import { CONFIG, faint, keys, layout, literal, plotly, save } from "./plot.js";
+import { CONFIG, faint, keys, layout, literal, plotly, save, seen } from "./plot.js";
 
 export class Charts {
   // changed(): called when the user asks for another metric, axis or grouping.
@@ -129,7 +129,7 @@ export class Charts {
 
 // The band, the seeds and the mean of a group.
 function traces_of(group) {
-  const { x, mean, low, high, label, colour, dash, seeds } = group, name = literal(label);
+  const { x, mean, low, high, label, dash, seeds } = group, name = literal(label), colour = seen(group.colour);
   const shared = { type: "scatter", mode: "lines", legendgroup: label, hoverinfo: "skip", showlegend: false };
   const traces = [];
   if (seeds > 1 && x.length) {

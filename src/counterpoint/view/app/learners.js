@@ -28,7 +28,7 @@ export class Learners {
         this.chart,
         element("h2", {}, "All recorded updates"),
         element("div", { className: "scroll-x" }, table(["learner", "tasks", "used", "unused", "stopped", "lost", "remark"], rows)),
-        element("p", { className: "help" }, `Used: ${WORDS.used}. Unused: ${WORDS.unused}. Stopped: ${WORDS.stopped}. Lost: ${WORDS.lost}.`),
+        element("p", { className: "help" }, `Used: ${WORDS.used}. Unused: ${WORDS.unused}. Stopped: ${WORDS.stopped}. Lost: the learner died or hung.`),
       );
       for (const row of place.querySelectorAll("tbody tr")) row.classList.toggle("trouble", /dead|late/.test(row.lastElementChild.textContent));
       const shown = found.begins.map(([update]) => update);

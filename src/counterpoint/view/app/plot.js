@@ -22,6 +22,12 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// A colour such as #2f63a3 as it is seen on the page: lighter on a dark one.
+export function seen(hex) {
+  const dark = parseInt(colour("--paper").slice(1, 3), 16) < 128;
+  return dark ? `#${[1, 3, 5].map((k) => Math.round(0.65 * parseInt(hex.slice(k, k + 2), 16) + 0.35 * 255).toString(16).padStart(2, "0")).join("")}` : hex;
+}
+
 // A colour such as #2f63a3 with an opacity.
 export function faint(hex, opacity) {
   const part = (k) => parseInt(hex.slice(k, k + 2), 16);

@@ -5,7 +5,7 @@ import { STATES, search, sorted } from "./filter.js";
 
 const COLUMNS = [
   ["name", "Run"], ["state", "State"], ["progress", "Progress"], ["return", "Return"], ["success", "Success"], ["speed", "Steps/s"],
-  ["env", "Environment"], ["algorithm", "Algorithm"], ["differs", "Differs in"], ["written", "Written"],
+  ["differs", "Differs in"], ["env", "Environment"], ["algorithm", "Algorithm"], ["written", "Written"],
 ];
 const FALLING = new Set(["started", "progress", "return", "success", "speed", "written"]); // the largest first
 const MOST_DIFFERENCES = 4;
