@@ -78,9 +78,10 @@ class Zoo(ParallelEnv):
             return
         kind, _, file = self.trouble.partition(":")
         if file:
-            if Path(file).exists():
+            try:
+                Path(file).touch(exist_ok=False)  # of two processes, only one misbehaves
+            except FileExistsError:
                 return
-            Path(file).touch()
         if kind == "fork":  # starts a child that outlives it, prints without end, and hangs
             child = subprocess.Popen(["sleep", "1000"])
             Path(file).write_text(str(child.pid))

@@ -1,8 +1,6 @@
 """COMA as a run like any other: the same loop, folder and commands, with its own settings."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.runs.folder import Run
 from counterpoint.training import program
 from counterpoint.training import train as experiment
-from counterpoint.training.progress import Progress
+from stopped import Stopper
 from tiny import HOME
 
 SMALL: dict[str, Any] = {
@@ -28,18 +26,6 @@ SMALL: dict[str, Any] = {
     **{"report_every": 8, "save_rate": 16, "eval_episodes": 2, "plots_dir": ""},
 }
 """Rollouts of 7 steps in episodes of 10: every one begins in the middle of one, with something remembered."""
-
-
-class Stopper(Progress):
-    """Asks to stop after so many reports."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def report(self, row: dict[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.fixture(scope="module")

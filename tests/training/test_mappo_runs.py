@@ -1,7 +1,5 @@
 """MAPPO and IPPO as runs like any other: resumed to the bit, several seeds, external environments, both in one run."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.runs.folder import Run
 from counterpoint.training import train as experiment
 from counterpoint.training.program import prepare
-from counterpoint.training.progress import Progress
+from stopped import Stopper, assert_same_end
 
 SMALL: dict[str, Any] = {
     **{"algorithm": "mappo", "scenario": "switch2", "max_episode_len": 10, "recurrent": True, "epochs": 2, "minibatches": 2},
@@ -36,30 +34,6 @@ ZOO: dict[str, Any] = {
     **{"num_units": 8, "report_every": 8, "save_rate": 8, "eval_episodes": 1, "plots_dir": "", "devices": 1},
 }
 """A choice, several heads and a box, of which one agent finishes early."""
-
-
-class Stopper(Progress):
-    """Asks to stop after so many reports."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def report(self, row: dict[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def assert_same_end(one: Run, other: Run) -> None:
-    times = ("seconds", "steps_per_second")
-    rows = [[{k: v for k, v in row.items() if k not in times} for row in run.rows()] for run in (one, other)]
-    assert list(map(repr, rows[0])) == list(map(repr, rows[1]))
-    assert (one.path / "policy.safetensors").read_bytes() == (other.path / "policy.safetensors").read_bytes()
-    ends = one.load(), other.load()
-    assert ends[0]
-    assert ends[1]
-    for name, value in ends[0].state.items():
-        np.testing.assert_array_equal(value, ends[1].state[name], err_msg=name)
 
 
 @pytest.mark.slow

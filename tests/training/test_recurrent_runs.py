@@ -1,7 +1,5 @@
 """Recurrent off-policy teams as runs like any other: resumed to the bit, devices, shared parameters, external environments."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from counterpoint.core import prng
 from counterpoint.runs.folder import Run
 from counterpoint.training import train as experiment
 from counterpoint.training.program import prepare
-from counterpoint.training.progress import Progress
+from stopped import Stopper, assert_same_end
 
 TINY: dict[str, Any] = {
     **{"recurrent": True, "sequence_length": 4, "burn_in": 2, "num_units": 8, "num_layers": 1, "batch_size": 16},
@@ -40,30 +38,6 @@ CASES: dict[str, dict[str, Any]] = {
     "masac, shared, two devices": {**WORLD, "algorithm": "masac", "minibatch": "shared", "share": "all", "devices": 2},
     "external": ZOO,
 }
-
-
-class Stopper(Progress):
-    """Asks to stop after so many reports."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def report(self, row: dict[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def assert_same_end(one: Run, other: Run) -> None:
-    times = ("seconds", "steps_per_second")
-    rows = [[{k: v for k, v in row.items() if k not in times} for row in run.rows()] for run in (one, other)]
-    assert list(map(repr, rows[0])) == list(map(repr, rows[1]))
-    assert (one.path / "policy.safetensors").read_bytes() == (other.path / "policy.safetensors").read_bytes()
-    ends = one.load(), other.load()
-    assert ends[0]
-    assert ends[1]
-    for name, value in ends[0].state.items():
-        np.testing.assert_array_equal(value, ends[1].state[name], err_msg=name)
 
 
 @pytest.mark.slow
