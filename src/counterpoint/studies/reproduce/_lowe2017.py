@@ -241,3 +241,11 @@ def claims_of(rows: Sequence[Row], *orders: tuple[str, str, str]) -> list[Claim]
 def pair_name(good: str, adversary: str) -> str:
     """Returns a pairing as the paper writes it."""
     return f"{good.upper()} v {adversary.upper()}"
+
+
+def paired_plans(settings: Mapping[str, Any], suffix: str = "") -> list[Plan]:
+    """Returns a run for each of `PAIRS`, named GOOD-ADVERSARY and the suffix."""
+    return [
+        Plan(f"{good}-{adversary}{suffix}", {**settings, "algorithm": "maddpg", "good_policy": good, "adv_policy": adversary})
+        for good, adversary in PAIRS
+    ]

@@ -7,11 +7,11 @@ from counterpoint.studies.reproduce import PublishedResult
 from counterpoint.studies.reproduce._lowe2017 import (
     PAIRS,
     Effort,
-    Plan,
     Row,
     claims_of,
     evaluate,
     pair_name,
+    paired_plans,
     train_all,
     write_up,
 )
@@ -26,14 +26,7 @@ code do."""
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing and compares it with the published table."""
     began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
-    plans = [
-        Plan(
-            f"{good}-{adversary}",
-            {"scenario": "simple_crypto", "algorithm": "maddpg", "good_policy": good, "adv_policy": adversary},
-        )
-        for good, adversary in PAIRS
-    ]
-    runs = train_all(folder, plans, effort)
+    runs = train_all(folder, paired_plans({"scenario": "simple_crypto"}), effort)
     rows = []
     for (good, adversary), numbers in zip(PAIRS, PUBLISHED, strict=True):
         played = evaluate(runs[f"{good}-{adversary}"], effort)

@@ -7,11 +7,11 @@ from counterpoint.studies.reproduce import PublishedResult
 from counterpoint.studies.reproduce._lowe2017 import (
     PAIRS,
     Effort,
-    Plan,
     Row,
     claims_of,
     evaluate,
     pair_name,
+    paired_plans,
     train_all,
     write_up,
 )
@@ -29,17 +29,8 @@ v adversary) is trained together, as the options of the authors' code do."""
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing with both numbers of agents and compares them with the published table."""
     began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
-    plans = [
-        Plan(
-            f"{good}-{adversary}-{n}",
-            {
-                **{"scenario": "simple_adversary", "scenario_args": (f"N={n}",)},
-                **{"algorithm": "maddpg", "good_policy": good, "adv_policy": adversary},
-            },
-        )
-        for n in PUBLISHED
-        for good, adversary in PAIRS
-    ]
+    world = {"scenario": "simple_adversary"}
+    plans = [plan for n in PUBLISHED for plan in paired_plans({**world, "scenario_args": (f"N={n}",)}, f"-{n}")]
     runs = train_all(folder, plans, effort)
     rows = []
     for n, published in PUBLISHED.items():

@@ -14,10 +14,10 @@ from counterpoint.studies.reproduce import PublishedResult
 from counterpoint.studies.reproduce._lowe2017 import (
     PAIRS,
     Effort,
-    Plan,
     Row,
     evaluate,
     pair_name,
+    paired_plans,
     train_all,
     write_up,
 )
@@ -54,14 +54,7 @@ def fast_tag(faster: int) -> dict[str, Any]:
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing at both speeds and compares them with the published table."""
     began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
-    plans = [
-        Plan(
-            f"{good}-{adversary}-{faster}",
-            fast_tag(faster) | {"algorithm": "maddpg", "good_policy": good, "adv_policy": adversary},
-        )
-        for faster in PUBLISHED
-        for good, adversary in PAIRS
-    ]
+    plans = [plan for faster in PUBLISHED for plan in paired_plans(fast_tag(faster), f"-{faster}")]
     runs = train_all(folder, plans, effort)
     rows = []
     for faster, published in PUBLISHED.items():
