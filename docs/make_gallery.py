@@ -2,9 +2,10 @@
 
     python docs/make_gallery.py                     builds docs/gallery/WORLD.html from docs/gallery/policies
     python docs/make_gallery.py --train             first trains a small team for every world that has none, and keeps it
-    python docs/make_gallery.py --take runs/hunt …  first keeps the policies of these runs, each for its world
+    python docs/make_gallery.py --take runs/hunt …  first keeps the policies of these runs, each for its world;
+                                                    with --at best, the best by evaluation instead of the last
 
-What is kept of a run is small: its settings, a few rows of its metrics, and its last policy with some earlier ones as float16.
+What is kept of a run is small: its settings, a few rows of its metrics, and one policy with some earlier ones as float16.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +41,12 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--train", action="store_true")
     words.add_argument("--take", nargs="+", default=[], metavar="RUN")
+    words.add_argument("--at", default="last", choices=["last", "best"])
     words.add_argument("--only", nargs="+", default=list(WORLDS), metavar="WORLD")
     given = words.parse_args()
     for path in given.take:
         run = open_run(path)
-        keep(run, run.config["world"]["scenario"])
+        keep(run, run.config["world"]["scenario"], given.at)
     for world in given.only if given.train else ():
         if not (POLICIES / world).exists():
             with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +71,7 @@ def trained(world: str, folder: str) -> Run:
     )
 
 
-def keep(run: Run, world: str) -> None:
+def keep(run: Run, world: str, at: str = "last") -> None:
     """Writes what the gallery keeps of a run's first seed."""
     target = POLICIES / world
     shutil.rmtree(target, ignore_errors=True)
@@ -87,16 +91,16 @@ def keep(run: Run, world: str) -> None:
         table = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    along = list(history.kept(run).values())
+    tensors, about = history.load_at(run, at)
+    along = [path for episodes, path in history.kept(run).items() if episodes < about["episodes"]]
     for k in np.unique(np.linspace(0, len(along) - 1, min(len(along), EARLIER)).round().astype(int)) if along else ():
-        convert(along[k], target / "policies" / along[k].name, np.float16, first=True)
-    convert(run.policy_path, target / "policy.safetensors", np.float16, first=True)
+        write(*read_policy(along[k]), target / "policies" / along[k].name, np.float16)
+    write(tensors, about, target / "policy.safetensors", np.float16)
 
 
-def convert(source: Path, target: Path, kind: type, first: bool = False) -> None:
-    """Copies a policy with its floats in another precision; `first`: of the first seed alone."""
-    tensors, about = read_policy(source)
-    tensors = {name: tensor[:1] if first else tensor for name, tensor in tensors.items()}
+def write(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any], target: Path, kind: type) -> None:
+    """Writes the policy of the first seed with its floats in another precision."""
+    tensors = {name: tensor[:1] for name, tensor in tensors.items()}
     tensors = {name: t.astype(kind) if t.dtype.kind == "f" else t for name, t in tensors.items()}
     target.write_bytes(pack_tensors(tensors, {"about": compact_json(about)}))
 
@@ -107,7 +111,7 @@ def build(world: str) -> None:
         place = Path(folder) / f"{world}-team"
         shutil.copytree(POLICIES / world, place)
         for path in [place / "policy.safetensors", *(place / "policies").glob("*.safetensors")]:
-            convert(path, path, np.float32)
+            write(*read_policy(path), path, np.float32)
         written = counterpoint.share(place, PAGES / f"{world}.html")
     print(f"{written.path}  {written.size / 1000:.0f} kB  {written.note}", file=sys.stderr)
 
