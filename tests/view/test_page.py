@@ -55,7 +55,7 @@ def page_of(world: Any, folder: Path, name: str = "", **about: Any) -> tuple[Pol
 
 
 def python_episode(team: Policy, seed: int) -> list[tuple[Any, ...]]:
-    """What happens at each step of an episode: observations, rewards, actions."""
+    """What happens at each step of an episode: observations, rewards, actions, and metrics by name."""
     world, algo = team.env.compiled, team.algo
     key_start, key_run = jax.random.split(prng.key(seed))
     key = jax.random.split(key_start, 1)[0]
@@ -75,7 +75,8 @@ def python_episode(team: Policy, seed: int) -> list[tuple[Any, ...]]:
     for time in range(world.max_steps):
         state, carry, result, action = advance(state, obs, carry, time)
         obs = result.obs
-        steps.append((result.obs, result.reward, action))
+        measured = {name: float(metric.value) for name, metric in world.metrics(state).items()}
+        steps.append((result.obs, result.reward, action, [measured[name] for name in sorted(measured)]))
         if np.all(result.terminated | result.truncated):
             break
     return steps
@@ -85,7 +86,8 @@ def page_episode(page: Any, seed: int) -> list[Any]:
     return json.loads(
         page.run(
             f"(() => {{ const s = counterpoint.stage; counterpoint.play(false); s.start({seed}); while (s.advance());"
-            " return JSON.stringify(s.frames.slice(1).map(f => [f.obs, f.reward, f.action].map(x => Array.from(x)))); })()"
+            " const named = f => counterpoint.info.metrics.map((name, k) => [name, f.metrics[k]]).sort().map(([, value]) => value);"
+            " return JSON.stringify(s.frames.slice(1).map(f => [f.obs, f.reward, f.action, named(f)].map(x => Array.from(x)))); })()"
         )
     )
 
@@ -99,7 +101,7 @@ def agrees(world: Any, folder: Path, browser: Any, seeds: tuple[int, ...] = (0, 
         ours, theirs = page_episode(page, seed), python_episode(team, seed)
         assert len(ours) == len(theirs)
         for time, (mine, yours) in enumerate(zip(ours, theirs, strict=True)):
-            for a, b, what in zip(mine, yours, ("observations", "rewards", "actions"), strict=True):
+            for a, b, what in zip(mine, yours, ("observations", "rewards", "actions", "metrics"), strict=True):
                 b = np.asarray(b).ravel()
                 np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{what} at step {time}")
     assert page.problems() == []

@@ -261,8 +261,10 @@ class Page {
     if (this.document.activeElement !== this.get("seed")) this.get("seed").value = String(stage.seed);
     const picture = stage.picture();
     this.get("caption").textContent = picture ? picture.caption.replace(/^.*? {2}/, "") || picture.caption : `step ${frame.time}`;
-    this.get("outcome").textContent = this.outcome();
-    this.get("outcome").hidden = !this.get("outcome").textContent;
+    const outcome = this.get("outcome"), { reached, text } = this.outcome();
+    outcome.textContent = text;
+    outcome.hidden = !text;
+    outcome.classList.toggle("missed", !reached);
     let most = 1e-9;
     for (const past of stage.frames) for (const reward of past.reward) most = Math.max(most, Math.abs(reward));
     info.agents.forEach((agent, i) => {
@@ -284,13 +286,14 @@ class Page {
 
   outcome() {
     const k = this.info.metrics.indexOf("success"), { frame, cursor, frames } = this.stage;
-    if (k < 0 || cursor === 0) return "";
-    if (frame.metrics[k] >= 1) {
+    const [success, failure] = this.info.outcomes, reached = frame.metrics[k] >= 1;
+    if (k < 0 || cursor === 0) return { reached, text: "" };
+    if (reached) {
       let first = cursor;
       while (first > 0 && frames[first - 1].metrics[k] >= 1) first--;
-      return first ? `${this.info.outcomes[0]} in ${first} step${first === 1 ? "" : "s"}` : this.info.outcomes[0];
+      return { reached, text: first ? `${success} in ${first} step${first === 1 ? "" : "s"}` : success };
     }
-    return frame.done ? this.info.outcomes[1] : "";
+    return { reached, text: frame.done ? failure : "" };
   }
 
   // What an agent did last: the word if it can speak, else the number of its choice.

@@ -16,6 +16,7 @@ from counterpoint.core.actions import to_world
 from counterpoint.core.types import Env
 from counterpoint.envs.base import pad_stack
 from counterpoint.envs.own import TimeLimit
+from counterpoint.training.evaluate import reductions_of
 from counterpoint.view.javascript import Program
 
 
@@ -23,7 +24,8 @@ def add_world(program: Program, world: Env) -> int:
     """Adds the functions of a world and returns how many arrays its state has.
 
     first_keys(low, high) → run key, reset key · step_key(run key, time) · reset(key) → state, obs · step(key, state, action) →
-    state, obs, reward, terminated, truncated · and, if the world has them, observe(state), metrics(state), legal(state).
+    state, obs, reward, terminated, truncated · and, if the world has them, observe(state), metrics(state) in the order
+    of `reductions_of`, legal(state).
     """
     word = jax.ShapeDtypeStruct((), np.uint32)
     key = jax.ShapeDtypeStruct((2,), np.uint32)
@@ -48,7 +50,8 @@ def add_world(program: Program, world: Env) -> int:
         state,
         action,
     )
-    program.add("metrics", lambda state: [metric.value for metric in world.metrics(state).values()], state)
+    names = reductions_of(world)
+    program.add("metrics", lambda state: [world.metrics(state)[name].value for name in names], state)
     if world.has_masks:
         program.add("legal", lambda state: world.legal(state), state)
     observe = observe_of(world)
