@@ -3,6 +3,7 @@
 `python docs/make_screenshots.py PAGE [FOLDER]` shows a page that `counterpoint share` wrote,
 `python docs/make_screenshots.py view [FOLDER]` the page of `counterpoint view` for runs that are made of docs/results and
 docs/gallery/policies; the delays of the one with learners are invented.
+`python docs/make_screenshots.py site [FOLDER]` shows pages of the documentation that `make docs` built in site/.
 """
 
 import csv
@@ -151,11 +152,26 @@ TABS: dict[str, Callable[[Any], None]] = {
 }
 
 
+SITE = ("index", "tutorials/train-watch-improve", "results", "algorithms/maddpg", "worlds/simple_tag", "gallery")
+
+
+def site(browser: Browser, target: Path) -> None:
+    for name in SITE:
+        for look, page in looks(browser, VIEW_SIZES):
+            page.open(ROOT / "site" / f"{name}.html")
+            page.run("localStorage.clear()")  # it remembers the colours of the last visit
+            page.open(ROOT / "site" / f"{name}.html")
+            page.run("new Promise((done) => setTimeout(done, 1000))")  # colours fade in
+            shoot(page, target / f"site-{Path(name).name}-{look}.png")
+
+
 def main(what: str, folder: str = "") -> None:
     target = Path(folder) if folder else ROOT / "docs" / "images"
     with opened() as browser:
         if what == "view":
             view(browser, target)
+        elif what == "site":
+            site(browser, target)
         else:
             share(browser, what, target)
 
