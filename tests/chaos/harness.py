@@ -449,6 +449,7 @@ def _last(said: str) -> str:
 
 
 def _command(process: int) -> str:
+    """Returns what a process runs, as far as the system tells."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:100]
     except OSError:

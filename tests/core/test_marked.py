@@ -56,3 +56,14 @@ def test_end_kills_children_that_left_their_group_and_nobody_else() -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_end_finds_a_process_whose_mark_could_not_be_read_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the system loads a program, its environment reads as empty."""
+    value = f"loading-{os.getpid()}"
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    child = subprocess.Popen(sleep, env=os.environ | {NAME: value})
+    seen, scans = marked.processes, iter([True])
+    monkeypatch.setattr(marked, "processes", lambda name, value: [] if next(scans, False) else seen(name, value))
+    assert marked.end(NAME, value) == 1
+    assert child.wait(60) == -signal.SIGKILL

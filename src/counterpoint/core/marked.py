@@ -38,6 +38,8 @@ while quiet < 4 and time.monotonic() - began < 60:
     time.sleep(0.25)
 """
 """Waits for the end of its parent, then kills the marked processes that remain after a grace period."""
+QUIET_LOOKS = 4
+"""After how many looks without a marked process in sight none is left."""
 
 
 def processes(name: str, value: str) -> list[int]:
@@ -52,16 +54,21 @@ def processes(name: str, value: str) -> list[int]:
 
 
 def end(name: str, value: str, grace: float = 0.0) -> int:
-    """Kills the marked processes that have not ended within the grace period; returns how many it killed."""
-    deadline, killed = time.monotonic() + grace, set()
-    while left := [process for process in processes(name, value) if process not in killed]:
-        if time.monotonic() < deadline:
-            time.sleep(0.05)
-            continue
-        for process in left:  # a killed process may have started another one in the meantime: look again
-            with suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-            killed.add(process)
+    """Kills the marked processes that have not ended within the grace period; returns how many it killed.
+
+    It looks until it has found nobody several times: a killed process may have started another one, and the environment of a
+    process cannot be read while its program is being loaded.
+    """
+    deadline, killed, quiet = time.monotonic() + grace, set(), 0
+    while quiet < QUIET_LOOKS:
+        left = [process for process in processes(name, value) if process not in killed]
+        if left and time.monotonic() >= deadline:
+            for process in left:
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+                killed.add(process)
+        quiet = 0 if left else quiet + 1
+        time.sleep(0.05)
     return len(killed)
 
 
