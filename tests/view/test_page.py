@@ -86,8 +86,9 @@ def page_episode(page: Any, seed: int) -> list[Any]:
     return json.loads(
         page.run(
             f"(() => {{ const s = counterpoint.stage; counterpoint.play(false); s.start({seed}); while (s.advance());"
-            " const named = f => counterpoint.info.metrics.map((name, k) => [name, f.metrics[k]]).sort().map(([, value]) => value);"
-            " return JSON.stringify(s.frames.slice(1).map(f => [f.obs, f.reward, f.action, named(f)].map(x => Array.from(x)))); })()"
+            " const names = counterpoint.info.metrics, named = f => names.toSorted().map((name) => f.metrics[names.indexOf(name)]);"
+            " const facts = f => [f.obs, f.reward, f.action, named(f)].map(x => Array.from(x));"
+            " return JSON.stringify(s.frames.slice(1).map(facts)); })()"
         )
     )
 
