@@ -86,7 +86,8 @@ def page_episode(page: Any, seed: int) -> list[Any]:
     return json.loads(
         page.run(
             f"(() => {{ const s = counterpoint.stage; counterpoint.play(false); s.start({seed}); while (s.advance());"
-            " const names = counterpoint.info.metrics, named = f => names.toSorted().map((name) => f.metrics[names.indexOf(name)]);"
+            " const names = counterpoint.info.metrics;"
+            " const named = (f) => names.toSorted().map((name) => f.metrics[names.indexOf(name)]);"
             " const facts = f => [f.obs, f.reward, f.action, named(f)].map(x => Array.from(x));"
             " return JSON.stringify(s.frames.slice(1).map(facts)); })()"
         )
