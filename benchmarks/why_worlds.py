@@ -117,7 +117,7 @@ class Stairs(World):
     The top pays 1. At the foot the second action pays `decoy`, which is more than a beginner earns by climbing.
     """
 
-    decoy: float = 0.3
+    decoy: float = 0.2
     max_steps: int = 3
 
     name: ClassVar[str] = "stairs"
