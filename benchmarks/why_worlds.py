@@ -27,6 +27,8 @@ class Cue(World):
     """The unit of the observation."""
     obs_shift: float = 0.0
     """Where the observation has its origin."""
+    growth: float = 1.0
+    """By what the observation is multiplied at each step: what follows the last one was never learned from."""
     stays: bool = False
     """Whether all points of an episode are in the same quadrant."""
     max_steps: int = 10
@@ -59,7 +61,7 @@ class Cue(World):
         return state, Step(self.observe(state), reward, jnp.zeros(1, bool), over)
 
     def observe(self, state):
-        return self.obs_scale * state.cue[None] + self.obs_shift
+        return self.obs_scale * self.growth**state.time * state.cue[None] + self.obs_shift
 
     def metrics(self, state):
         return {"success": Metric(state.hits / jnp.maximum(state.time, 1), "last")}
