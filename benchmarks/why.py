@@ -181,6 +181,8 @@ settings can work, not that more seeds succeed. Where the cure is `scenario_args
 which leaves the healthy run of `cue`. Where `num_episodes` is listed, the cured run was also longer: a part of its gain may
 come from that.
 The cure of actions stuck at the bounds frees them, but observations around 5 remain hard to learn from.
+Lost entropy depends on the decoy of `stairs`: with 0.15 instead of 0.2, and smaller steps, COMA learned without exploration;
+with 0.3, in a shorter run, the cure did not help.
 Runaway Q took several tries. Targets without lag (`--tau 1`), `--gamma 0.99` and steps of 0.03 to 0.3 did not provoke it in the
 plain `cue`. Observations that grow during an episode did, because critics extrapolate to what follows the last step. Growth by
 5 % or 20 % was not enough, and at 50 % the named cure did not help: values ran away more slowly (-12,100,000 became -227).
