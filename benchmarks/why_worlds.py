@@ -27,6 +27,8 @@ class Cue(World):
     """The unit of the observation."""
     obs_shift: float = 0.0
     """Where the observation has its origin."""
+    growth: float = 1.0
+    """By what the observation is multiplied at each step: what follows the last one was never learned from."""
     stays: bool = False
     """Whether all points of an episode are in the same quadrant."""
     max_steps: int = 10
@@ -59,7 +61,7 @@ class Cue(World):
         return state, Step(self.observe(state), reward, jnp.zeros(1, bool), over)
 
     def observe(self, state):
-        return self.obs_scale * state.cue[None] + self.obs_shift
+        return self.obs_scale * self.growth**state.time * state.cue[None] + self.obs_shift
 
     def metrics(self, state):
         return {"success": Metric(state.hits / jnp.maximum(state.time, 1), "last")}
@@ -101,3 +103,45 @@ class Levers(World):
 
     def metrics(self, state):
         return {"success": Metric(state.pulled, "mean")}
+
+
+class StairsState(NamedTuple):
+    height: jax.Array
+    top: jax.Array
+    """Whether the agent arrived at the top."""
+    time: jax.Array
+
+
+@dataclass(frozen=True)
+class Stairs(World):
+    """One agent climbs stairs of three steps: one of its four actions climbs, and any other ends the episode.
+
+    The top pays 1. At the foot the second action pays `decoy`, which is more than a beginner earns by climbing.
+    """
+
+    decoy: float = 0.2
+    max_steps: int = 3
+
+    name: ClassVar[str] = "stairs"
+    agents: ClassVar[int] = 1
+    actions: ClassVar[Discrete] = Discrete((4,))
+
+    def reset(self, key):
+        state = StairsState(jnp.zeros((), jnp.int32), jnp.zeros(()), jnp.zeros((), jnp.int32))
+        return state, self.observe(state)
+
+    def step(self, key, state, action):
+        choice = jnp.argmax(action[0])
+        climbs = choice == jnp.array([0, 2, 3, 0])[state.height]
+        lured = (state.height == 0) & (choice == 1)
+        height = state.height + climbs
+        top = (height == 3).astype(jnp.float32)
+        state = StairsState(height, top, state.time + 1)
+        reward = jnp.full(1, top + self.decoy * lured)
+        return state, Step(self.observe(state), reward, jnp.full(1, ~climbs | (height == 3)), jnp.zeros(1, bool))
+
+    def observe(self, state):
+        return jax.nn.one_hot(state.height, 4)[None]
+
+    def metrics(self, state):
+        return {"success": Metric(state.top, "last")}

@@ -300,7 +300,7 @@ def runaway_q(case: Case) -> Finding | None:
         return None
     grown = f", up from {values[0]:.3g} at the first report" if abs(values[-1]) > 2 * abs(values[0]) else ""
     tau = f"--tau {min(case.get('tau'), 0.01):g}, " if case.get("tau", 0) > 0.01 else ""
-    lower = f"--gamma {_round(1 - 3 * (1 - gamma), 2):g}, " if gamma > 0.96 else ""
+    lower = f"--gamma {1 - _round(3 * (1 - gamma)):g}, " if gamma > 0.96 else ""
     rate = case.get("critic_lr") or case.get("lr")
     slower = (
         f"--critic-lr {min(_round(float(rate) / 10), _good_lr(case)):g}"
