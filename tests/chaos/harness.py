@@ -323,7 +323,7 @@ class Chaos:
             time.sleep(0.1)
         ended = self.end(process)
         outside = sorted(end for end in seen if not end.local)
-        names_ = ", ".join(sorted(names - {"?"}))
+        names_ = ", ".join(sorted(names - {"?", ""}))
         listening = len({end for end in seen if end.listening})
         self.watches.append(f"| {kind} | {names_} | {listening} | {len(seen) - listening} | {len(outside)} |")
         faults = [f"socket {end.text}" for end in outside] + self.faults_of(ended)
@@ -428,13 +428,17 @@ def _is_local(end: str) -> bool:
     return loopback or (set(address) == {"0"} and port == "0000")
 
 
+TITLES = {
+    "external.workers": "environment workers", "raylet": "raylet", "gcs_server": "gcs_server",
+    "ray::": "learners and agents of Ray", "ray/": "helpers of Ray", " -I -S ": "reaper", "counterpoint": "counterpoint",
+}  # fmt: skip
+"""Part of a command → what the process is."""
+
+
 def _title(process: int) -> str:
-    """Returns what a process is, in a word or two."""
+    """Returns what a process is, in a word or two; nothing if it has just ended or begun."""
     command = _command(process)
-    for word in ("external.workers", "raylet", "gcs_server", "ray::", "log_monitor", "monitor.py", "dashboard", "counterpoint"):
-        if word in command:
-            return word
-    return command[:30]
+    return next((title for part, title in TITLES.items() if part in command), Path(command.partition(" ")[0]).name)
 
 
 def _lines(path: Path) -> int:
