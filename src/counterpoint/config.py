@@ -310,7 +310,9 @@ class Config:
         if not isinstance(self.learning, entry.settings):
             raise UsageError(f"algorithm {self.algorithm} has other learning settings: choose it with override or --algorithm.")
         for name in ("good_policy", "adv_policy"):
-            team = getattr(self, name)
+            team, whose = getattr(self, name), "good" if name == "good_policy" else "adversary"
+            if team and whose not in env.spec.teams:
+                raise UsageError(f"{flag(name)} {team} needs a team {whose}, and {env.name} has none: leave it out.")
             if team and isinstance(entry.memory(self.learning), Rollout) and find(team).settings is not entry.settings:
                 raise UsageError(f"--algorithm {self.algorithm} is for all teams: leave out --good-policy and --adv-policy.")
             if team and find(team).settings is not entry.settings:

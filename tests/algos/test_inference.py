@@ -11,6 +11,7 @@ from counterpoint.algos import inference, maddpg, offpolicy
 from counterpoint.algos.inference import Newest, divergence, inference_loss
 from counterpoint.core import prng
 from counterpoint.core.actions import LOG_FLOOR, Heads, critic_view, heads_of, log_action, log_probabilities
+from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Layer
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
@@ -59,6 +60,16 @@ def test_the_divergence_by_hand():
     found = divergence(ONE, problem_of(spec), first, second, newest(np.eye(2)))
     np.testing.assert_allclose(found, 0.5 * np.log(2) + 0.5 * np.log(2 / 3), rtol=1e-6)
     np.testing.assert_allclose(divergence(ONE, problem_of(spec), first, first, newest(np.eye(2))), 0.0, atol=1e-7)
+    sees = (Layer(jnp.array([[0.0, 1.0]]), jnp.zeros(2)),)
+    seen = newest(np.eye(2), (True, False))._replace(obs=jnp.array([[0.0], [50.0]]))
+    found = divergence(ONE, problem_of(spec), first, sees, seen)
+    np.testing.assert_allclose(found, 0.0, atol=1e-6, err_msg="the dead do not count")
+
+
+@pytest.mark.parametrize("other", [{"estimator": "gapped"}, {"norm": "batch"}, {"recurrent": True}, {"share": "all"}])
+def test_what_inferred_policies_exclude(other):
+    with pytest.raises(UsageError, match=r"--infer-policies and --.* exclude each other"):
+        dataclasses.replace(CONFIG, **other)
 
 
 def test_continuous_actions_are_approximated_by_least_squares():

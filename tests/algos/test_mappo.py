@@ -179,6 +179,8 @@ def test_minibatches_are_dealt_from_the_key():
     np.testing.assert_array_equal(dealt, onpolicy.shuffled(rows, 3, prng.key(0)))
     assert (dealt != onpolicy.shuffled(rows, 3, prng.key(1))).any()
     assert onpolicy.shuffled(rows, 99, prng.key(0)).shape == (7, 1, 1)
+    uneven = onpolicy.shuffled(jnp.ones((10, 1)), 8, prng.key(0))
+    assert uneven.shape == (5, 2, 1), "no minibatch is empty"
     tree = {"a": rows[:, :, None], "b": rows > 3, "c": None, "d": ()}
     back = onpolicy.unpack(tree, onpolicy.pack(tree))
     jax.tree.map(np.testing.assert_array_equal, back, tree)

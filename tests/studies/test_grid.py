@@ -154,6 +154,9 @@ def test_other_settings_span_a_grid_and_seeds_do_not_make_groups(fake: FakeTrain
     assert list(found.runs) == [f"lr={lr}-seed={seed}" for lr in (0.1, 0.01) for seed in (0, 10)]
     assert found.comparison is not None
     assert found.comparison.by == ("lr",)
+    seeds = counterpoint.grid(save_dir=str(tmp_path), scenario="simple", num_seeds=[2, 3], freeze=())
+    assert seeds.comparison is not None
+    assert list(seeds.runs) == ["num_seeds=2", "num_seeds=3"]
     settings = json.loads((found.path / "grid.json").read_text())["cells"]["lr=0.1-seed=10"]
     assert (settings["learning"]["lr"], settings["training"]["seed"]) == (0.1, 10)
     assert settings["evaluation"]["plots_dir"] == ""
@@ -165,6 +168,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "repeated value": ({"lr": [0.1, 0.1]}, "--lr 0.1,0.1 repeats a value"),
     "empty value": ({"algorithm": ["maddpg", ""]}, "--algorithm maddpg, has an empty value"),
     "a cell that cannot work": ({"scenario": ["simple_tag", "simple"], "num_agents": 4}, "simple always has 1 agent"),
+    "a league of one team": ({"scenario": ["simple_tag", "simple_spread"], "league": 3}, "simple_spread has one"),
+    "an ensemble without replay": ({"algorithm": ["maddpg", "coma"], "ensemble": 3}, "coma has none"),
     "name with a slash": ({"lr": [0.1, 0.2], "exp_name": "a/b"}, "--exp-name must be the name of a folder"),
 }
 

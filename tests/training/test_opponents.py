@@ -15,7 +15,7 @@ import counterpoint
 import matrix_games
 from counterpoint import config as configs
 from counterpoint.algos import league, maddpg
-from counterpoint.algos.league import League, LeaguePolicy, chances, decide, judged, with_league
+from counterpoint.algos.league import League, LeaguePolicy, average, chances, decide, judged, with_league
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.envs import make
@@ -240,12 +240,30 @@ def test_scores_are_what_the_others_earn_against_a_member() -> None:
         ({"league": 2, "scenario": "simple_spread"}, "needs two learning teams"),
         ({"league": 2, "algorithm": "coma"}, "needs a replay memory, and coma has none"),
         ({"league": 2, "learners": 4}, "--league 2 and --learners exclude each other"),
+        ({"league": 2, "infer_policies": True}, "--league 2 and --infer-policies exclude each other"),
+        ({"ensemble_teams": ["good"]}, "--ensemble-teams good says whose ensemble: choose --ensemble as well"),
+        (
+            {"adv_policy": "ddpg", "scenario": "simple_spread"},
+            "--adv-policy ddpg needs a team adversary, and simple_spread has",
+        ),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):
         counterpoint.train(**{"scenario": "simple_tag", "save_dir": str(tmp_path), **settings})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_new_member_of_the_league_is_taken_for_an_average_one() -> None:
+    scores = jnp.array([[-1.0, -3.0, 0.0, 0.0], [5.0, 7.0, 0.0, 0.0]])  # two members, two free places
+    np.testing.assert_allclose(average(scores, jnp.int32(2)), [-2.0, 6.0])
+    np.testing.assert_allclose(average(scores, jnp.int32(0)), [0.0, 0.0])
+    np.testing.assert_allclose(average(scores, jnp.int32(9)), [-1.0, 3.0])
+
+
+def test_a_run_of_another_flavour_is_refused(tag: Run) -> None:
+    with pytest.raises(UsageError, match=r"was trained with --flavour mpe2, and here it is openai"):
+        opponents.load_team(opponents.Source(str(tag.path)), make("simple_tag", flavour="openai"), "adversary")
 
 
 @pytest.mark.slow

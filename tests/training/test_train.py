@@ -20,6 +20,7 @@ import counterpoint
 from counterpoint import config as configs
 from counterpoint import runs
 from counterpoint.core.errors import UsageError
+from counterpoint.envs import make
 from counterpoint.runs import stats
 from counterpoint.runs.folder import Run
 from counterpoint.training import program, progress
@@ -127,16 +128,28 @@ def test_divergence_names_agent_quantity_and_step_and_leaves_a_good_checkpoint(t
 
 def test_divergence_finds_the_one_bad_agent() -> None:
     good = {"actor": np.ones((2, 3), bool), "critic": np.ones((2, 3), bool)}
-    spec = SimpleNamespace(agents=("a", "b", "c"))
-    program = SimpleNamespace(env=SimpleNamespace(spec=spec), num_seeds=2)
+    program = SimpleNamespace(env=SimpleNamespace(spec=make("simple_spread").spec), num_seeds=2)
     config = configs.override(configs.Config(), seed=7)
     job = SimpleNamespace(program=program, config=config, run=SimpleNamespace(load=lambda: None))
     loop = SimpleNamespace(step=np.array([500, 600]))
     refuse: Callable[..., None] = getattr(experiment._refuse_divergence, "__wrapped__", experiment._refuse_divergence)
     refuse(job, good, loop)
     good["critic"][1, 2] = False
-    with pytest.raises(experiment.Diverged, match=r"the critic of c \(seed 8\) .* by step 600; there is no checkpoint yet"):
+    with pytest.raises(
+        experiment.Diverged, match=r"the critic of agent_2 \(seed 8\) .* by step 600; there is no checkpoint yet"
+    ):
         refuse(job, good, loop)
+
+
+def test_divergence_of_shared_parameters_names_an_agent_that_has_them() -> None:
+    spec = make("simple_tag").spec
+    program = SimpleNamespace(env=SimpleNamespace(spec=spec), num_seeds=1)
+    config = configs.override(configs.Config(), share="role")
+    job = SimpleNamespace(program=program, config=config, run=SimpleNamespace(load=lambda: None))
+    refuse: Callable[..., None] = getattr(experiment._refuse_divergence, "__wrapped__", experiment._refuse_divergence)
+    flags = {"actor": np.array([[True, False]]), "critic": np.ones((1, 1), bool)}
+    with pytest.raises(experiment.Diverged, match="the actor of agent_0 became infinite"):
+        refuse(job, flags, SimpleNamespace(step=np.array([500])))
 
 
 def test_finite_flags_each_part_and_agent() -> None:

@@ -29,7 +29,7 @@ from counterpoint.algos.sharing import Sharing
 from counterpoint.core.actions import Draw, draw, estimated_rows, gumbel, heads_of, masked, relaxed, sampled
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Activation, Params, affine, init_mlp, mlp, mlp_from_first
-from counterpoint.core.ops import Moments, add_moments, polyak, td_target
+from counterpoint.core.ops import polyak, td_target
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
@@ -305,7 +305,7 @@ def _update_set(
     activation, mean = config.critic_activation, offpolicy.mean_over(problem.axis)
     later = pool(own.target_critic, activation, roles, batch.next_obs, next_action)
     next_q = q(own.target_critic, activation, later, rows.members)
-    rewards = _see_rewards(mean, own.rewards, rows)
+    rewards = offpolicy.add_rewards(mean, own.rewards, rows.reward, rows.alive)
     discount = config.gamma if batch.discount is None else jnp.broadcast_to(batch.discount[:, None], next_q.shape)
     y = td_target(offpolicy.standardised(rewards, rows.reward), rows.terminated, next_q, discount)
 
@@ -336,13 +336,3 @@ def _update_set(
         critic_opt=critic_opt,
         rewards=rewards,
     ), metrics
-
-
-def _see_rewards(mean: Any, moments: Moments | None, rows: Rows) -> Moments | None:
-    """Returns the moments of a set's rewards after another minibatch, of which only the living samples count."""
-    if moments is None:
-        return None
-    count = mean(jnp.sum(rows.alive))
-    centre = mean(jnp.sum(rows.alive * rows.reward)) / jnp.maximum(count, 1.0)
-    spread = mean(jnp.sum(rows.alive * (rows.reward - centre) ** 2)) / jnp.maximum(count, 1.0)
-    return add_moments(moments, count, centre, spread)

@@ -72,13 +72,15 @@ def inference_loss(heads: Heads, entropy: float, actor: Params, newest: Newest, 
 
 
 def divergence(heads: Heads, problem: Problem, approximation: Params, actor: Any, newest: Newest) -> Float[Array, ""]:
-    """Returns the mean KL(μ̂ ‖ μ) over samples of one agent's discrete heads."""
+    """Returns the mean KL(μ̂ ‖ μ) over the living samples of one agent's discrete heads."""
     logs = [
         log_probabilities(heads, masked(heads, offpolicy.outputs(problem, net, newest.obs.T).T, newest.legal))
         for net in (approximation, actor)
     ]
     weight = jnp.exp(logs[0]) if heads.discrete is None else jnp.where(_wide(heads.discrete, logs[0]), jnp.exp(logs[0]), 0.0)
-    return jnp.mean(jnp.sum(weight * (jnp.maximum(logs[0], -1e8) - jnp.maximum(logs[1], -1e8)), axis=-1))
+    apart = jnp.sum(weight * (jnp.maximum(logs[0], -1e8) - jnp.maximum(logs[1], -1e8)), axis=-1)
+    alive = newest.alive.astype(apart.dtype)
+    return jnp.sum(alive * apart) / jnp.maximum(jnp.sum(alive), 1.0)
 
 
 def _wide(table: Any, like: Array) -> Array:

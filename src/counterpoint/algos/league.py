@@ -126,12 +126,18 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
             lambda: jax.tree.map(lambda ring, leaf: ring.at[..., slot].set(leaf), agents.past, algo.policy(learner)),
             lambda: agents.past,
         )
-        scores = jnp.where(due, scores.at[:, slot].set(jnp.mean(scores, axis=1)), scores)  # nothing is known of a new member
+        scores = jnp.where(due, scores.at[:, slot].set(average(scores, agents.added)), scores)
         return LeagueAgents(learner, past, agents.added + due, updates, scores), metrics
 
     return algo._replace(
         init=init, policy=policy, begin=begin, act=act, greedy=greedy, update=update, update_one=None, gather=None
     )
+
+
+def average(scores: Float[Array, "T S"], added: Int[Array, ""]) -> Float[Array, " T"]:
+    """Returns the mean score of the members so far, which a new one gets: nothing is known of it."""
+    there = jnp.arange(scores.shape[1]) < added
+    return jnp.sum(jnp.where(there, scores, 0.0), axis=1) / jnp.maximum(jnp.sum(there), 1)
 
 
 def decide(

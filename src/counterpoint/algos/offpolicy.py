@@ -468,10 +468,16 @@ def fresh_moments(config: Settings) -> Moments | None:
 def see_rewards(
     problem: Problem, moments: Moments | None, reward: Float[Array, " B"], alive: Float[Array, " B"]
 ) -> Moments | None:
-    """Returns the moments after another minibatch, of which only the living samples count."""
+    """Returns the moments of one agent's rewards, or of its set's, after another minibatch."""
+    return add_rewards(sum_over_sharers(problem, mean_over(problem.axis)), moments, reward, alive)
+
+
+def add_rewards(
+    mean: Callable[[Any], Any], moments: Moments | None, reward: Float[Array, "*b"], alive: Float[Array, "*b"]
+) -> Moments | None:
+    """Returns the moments after another minibatch, of which only the living samples count; `mean` is over devices and sets."""
     if moments is None:
         return None
-    mean = sum_over_sharers(problem, mean_over(problem.axis))
     count = mean(jnp.sum(alive))
     centre = mean(jnp.sum(alive * reward)) / jnp.maximum(count, 1.0)
     spread = mean(jnp.sum(alive * (reward - centre) ** 2)) / jnp.maximum(count, 1.0)

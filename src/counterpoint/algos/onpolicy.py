@@ -402,7 +402,10 @@ def unpack(like: Any, rows: Float[Array, "B D"]) -> Any:
 
 
 def shuffled(rows: Float[Array, "R D"], num_batches: int, key: Key) -> Float[Array, "M B D"]:
-    """Returns the rows in random order as minibatches of one size; rows of zeros fill the last, in which nobody is alive."""
+    """Returns the rows in random order as minibatches of one size; rows of zeros fill the last, in which nobody is alive.
+
+    There are fewer minibatches than asked for if some would be empty.
+    """
     count = rows.shape[0]
     num_batches = min(num_batches, count)
     if num_batches == 1:
@@ -410,6 +413,7 @@ def shuffled(rows: Float[Array, "R D"], num_batches: int, key: Key) -> Float[Arr
     order = jnp.argsort(jax.random.bits(key, (count,)))
     mixed = rows.at[order].get(mode="promise_in_bounds", unique_indices=True)
     size = -(-count // num_batches)
+    num_batches = -(-count // size)  # fewer, rather than some without a row
     return jnp.pad(mixed, ((0, num_batches * size - count), (0, 0))).reshape(num_batches, size, -1)
 
 

@@ -33,7 +33,7 @@ SEEDS = ("seed", "num_seeds")
 NOT_COMPARED = {
     *("preset", "exp_name", "save_dir", "load_dir", "save_rate", "restore", "display", "benchmark", "benchmark_iters"),
     *("benchmark_dir", "plots_dir", "report_every", "eval_episodes", "tensorboard", "wandb", "devices", "workers"),
-    *("worker_timeout", *SEEDS),
+    *("worker_timeout", "trust", *SEEDS),
 }
 """Settings that do not change what is learned: groups are never made of them unless the user names one."""
 FIRST = ("algorithm", "good_policy", "adv_policy")

@@ -23,12 +23,16 @@ from counterpoint.core.spaces import Spec
 from counterpoint.runs import Run, lock, open_run
 from counterpoint.runs.files import expanded, is_intact, make_folder, sealed, write_durably
 from counterpoint.runs.folder import read_json
-from counterpoint.studies.compare import Comparison, compare
+from counterpoint.studies.compare import SEEDS, Comparison, compare
 from counterpoint.training import train as training
 from counterpoint.training.keywords import GridSettings
+from counterpoint.training.opponents import check_ensemble, check_league
 from counterpoint.training.progress import Console, Progress, display_of
 
-NOT_AXES = {"scenario_args", "teams", "exp_name", "save_dir", "load_dir", "plots_dir", "benchmark_dir"}
+NOT_AXES = {
+    *("scenario_args", "teams", "freeze", "ensemble_teams", "exp_name"),
+    *("save_dir", "load_dir", "plots_dir", "benchmark_dir"),
+}
 """Settings whose values may contain commas or be lists; they never span a grid."""
 RECORD = "grid.json"
 LONGEST_NAME = 80
@@ -148,7 +152,7 @@ def _train_all(path: Path, cells: Sequence[Cell], axes: Mapping[str, Sequence[An
             whole.end()
     result = None
     if runs:
-        names = [name for name in axes if name not in vars(configs.EnvSettings()) and name != "seed"]
+        names = [name for name in axes if name not in vars(configs.EnvSettings()) and name not in SEEDS]
         result = compare(list(runs.values()), by=",".join(names) or "algorithm", out=path / "comparison")
     return Grid(path, runs, failed, result)
 
@@ -158,6 +162,8 @@ def _fitted(cell: Cell) -> Cell:
     env = cell.config.world.build()
     config = configs.fitted(cell.config, env, cell.given)
     config.check(env)
+    check_league(config, env)
+    check_ensemble(config, env)
     return cell._replace(config=config)
 
 

@@ -120,9 +120,9 @@ def share_of(value: float, scenario: str, flavour: str) -> float:
 def share_in_world(value: float, world: dict[str, Any]) -> float | None:
     """Returns the share of one agent's return in the world of a run's settings; None if it has no references.
 
-    The references are those of the default numbers of agents and steps, so other sizes have none.
+    The references are those of discrete actions and of the default numbers of agents and steps: others have none.
     """
-    usual = {"env": "", "num_agents": 0, "num_adversaries": 0, "scenario_args": ()}
+    usual = {"env": "", "num_agents": 0, "num_adversaries": 0, "scenario_args": (), "actions": "discrete"}
     if any((tuple(world[name]) if name == "scenario_args" else world[name]) != default for name, default in usual.items()):
         return None
     if world["scenario"] not in scenarios() or world["max_episode_len"] not in (0, 25):

@@ -130,6 +130,8 @@ def check_ensemble(config: Config, env: Environment) -> None:
     """Refuses settings that an ensemble of policies cannot be trained with."""
     o, learning = config.opponents, config.learning
     if o.ensemble < 2:
+        if o.ensemble_teams:
+            raise UsageError(f"--ensemble-teams {' '.join(o.ensemble_teams)} says whose ensemble: choose --ensemble as well.")
         return
     what = f"--ensemble {o.ensemble}"
     if not isinstance(kind := config.entry.memory(learning), Replay):
@@ -151,11 +153,13 @@ def check_league(config: Config, env: Environment) -> None:
         return
     if len(set(env.spec.teams)) < 2:
         raise UsageError(f"--league {league} needs two learning teams, and {env.name} has one: leave it out.")
-    if not isinstance(config.entry.memory(config.learning), Replay):
+    memory = config.entry.memory(config.learning)
+    if not isinstance(memory, Replay):
         raise UsageError(f"--league {league} needs a replay memory, and {config.entry.name} has none: choose maddpg or ddpg.")
     if env.compiled is None:
         raise UsageError(f"--league {league} needs a compiled environment, and Python steps {env.name}: leave it out.")
-    for name, chosen in (("learners", config.distribution.learners), ("recurrent", config.entry.recurrent(config.learning))):
+    others = {"learners": config.distribution.learners, "recurrent": memory.sequence, "infer-policies": memory.newest}
+    for name, chosen in others.items():
         if chosen:
             raise UsageError(f"--league {league} and --{name} exclude each other: choose one of them.")
 
@@ -181,6 +185,9 @@ def load_team(source: Source, env: Environment, team: str, trust: bool = False) 
     if source.kind == "export":
         return exported(Path(source.place), env.spec, agents)
     run = open_run(source.place)
+    own, here = (getattr(world.compiled, "flavour", "") for world in (settings_of(run, trust).world.build(), env))
+    if own and here and own != here:
+        raise UsageError(f"{run.path} was trained with --flavour {own}, and here it is {here}, in which moves differ: use one.")
     algo, spec, parameters = load_parameters(run, source, trust)
     greedy = algo.greedy
 
@@ -206,8 +213,7 @@ def load_parameters(run: Run, source: Source, trust: bool = False) -> tuple[Algo
     config = settings_of(run, trust)
     if not 0 <= source.seed_index < config.training.num_seeds:
         raise UsageError(f"{run.path} has {config.training.num_seeds} seeds, and #{source.seed_index} is none of them.")
-    whole = config.world.build()
-    spec = learning_spec(config, whole.spec)
+    spec = learning_spec(config, config.world.build().spec)
     algo = algorithm_for(config, spec)
     tensors, _ = history.load_at(run, source.at, source.seed_index)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))

@@ -20,6 +20,7 @@ import numpy as np
 
 from counterpoint import config as configs
 from counterpoint import presets, runs
+from counterpoint.algos.sharing import sharing_of
 from counterpoint.config import Config
 from counterpoint.core import prng
 from counterpoint.core.checks import flag
@@ -333,8 +334,10 @@ def _refuse_divergence(job: Job, finite: dict[str, np.ndarray], loop: Loop) -> N
     bad = {part: flags for part, flags in finite.items() if not flags.all()}
     if not bad:
         return
-    names = job.program.env.spec.agents
-    wide = {part: np.broadcast_to(flags, (len(flags), len(names))) for part, flags in bad.items()}  # some networks are shared
+    spec = job.program.env.spec
+    names, shared = spec.agents, sharing_of(getattr(job.config.learning, "share", "none"), spec)
+    each = np.arange(len(names)) if shared is None else shared.sets
+    wide = {part: flags if flags.shape[1] == len(names) else flags[:, each % flags.shape[1]] for part, flags in bad.items()}
     seed, agent = np.argwhere(~np.logical_and.reduce(list(wide.values())))[0]
     parts = " and ".join(part.replace("_", " ") for part, flags in wide.items() if not flags[seed, agent])
     whose = names[agent]

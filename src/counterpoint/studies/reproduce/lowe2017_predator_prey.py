@@ -15,6 +15,7 @@ from counterpoint.studies.reproduce._lowe2017 import (
     PAIRS,
     Effort,
     Row,
+    claims_of,
     evaluate,
     pair_name,
     paired_plans,
@@ -22,8 +23,9 @@ from counterpoint.studies.reproduce._lowe2017 import (
     write_up,
 )
 
-PUBLISHED = {30: (11.0, 16.1, 10.3, 9.4), 100: (0.202, 0.405, 0.298, 0.321)}
-"""Touches per episode by how much faster the prey is in percent, in the order of `PAIRS`."""
+PUBLISHED = {30: (11.0, 10.3, 16.1, 9.4), 100: (0.202, 0.298, 0.405, 0.321)}
+"""Touches per episode by how much faster the prey is in percent, in the order of `PAIRS`: prey first, where the paper has
+predators first."""
 ABOUT = """`simple_tag`, original rules, 2 × 128 units. Touches are counted at every step and summed over the episode. Each
 pairing (prey v predators) is trained together, as the options of the authors' code do. The prey's acceleration is the game's
 own in both columns; only its largest speed changes."""
@@ -62,7 +64,9 @@ def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
             played = evaluate(runs[f"{good}-{adversary}-{faster}"], effort)
             row = Row(pair_name(good, adversary), f"touches, prey {faster} % faster", "per episode", number)
             rows.append(row.measured([seed["touches"] for seed in played]))
-    write_up(folder, "Predator-prey (Lowe et al. 2017, Table 3)", ABOUT, rows, effort, began, runs)
+    strong, weak = pair_name("ddpg", "maddpg"), pair_name("maddpg", "ddpg")
+    claims = claims_of(rows, *((f"touches, prey {faster} % faster", strong, weak) for faster in PUBLISHED))
+    write_up(folder, "Predator-prey (Lowe et al. 2017, Table 3)", ABOUT, rows, effort, began, runs, claims)
 
 
 RESULT = PublishedResult("lowe2017-predator-prey", "Touches in predator-prey (Lowe et al. 2017, Table 3).", run)
