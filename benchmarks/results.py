@@ -231,10 +231,10 @@ def _curve_against(rows: list[dict[str, Any]]) -> str:
 
 TEMPLATE = """# Results
 
-Written by `make results` (`benchmarks/results.py`) from the tables in `docs/results/`. Unit of every number here: the return of
-one agent per episode of 25 steps, mean of the last 1000 training episodes (acting with training's noise); in the openai flavour
-both scenarios share their reward, so each agent's return is the same (see [units](units.md)). Intervals are bootstrap intervals
-of the mean over seeds.
+Written by `make results` (`benchmarks/results.py`) from the tables in `docs/results/`. Unless a section says otherwise, a
+number is the return of one agent per episode of 25 steps, mean of the last 1000 training episodes (acting with training's
+noise); in the openai flavour both scenarios share their reward, so each agent's return is the same (see [units](units.md)).
+Intervals are bootstrap intervals of the mean over seeds.
 
 {table}
 ## Cooperative navigation
@@ -267,7 +267,8 @@ size 0.001) where the authors take one large one.
 {mute}
 ## The other scenarios
 
-MADDPG with the authors' settings, mpe2 flavour, 15 000 episodes, two seeds each; those not shown are not measured yet.
+MADDPG with the authors' settings, mpe2 flavour, 15 000 episodes, two seeds each. simple_formation, simple_line and
+collect_treasure are not measured, and neither are MATD3, MASAC, MAPPO and IPPO.
 
 {curves}"""
 

@@ -2,7 +2,7 @@
 
 Settings are the paper's: Adam 0.01, τ 0.01, γ 0.95, an update of 1024 samples every 100 steps, 25 000 episodes of the original
 game unless another number is asked for. Everything else is our default, which differs from the authors' code in the initial
-weights and in the order of updates.
+weights, in the order of updates and in the minibatch, which all agents share.
 Policies are evaluated without exploration noise. Intervals are bootstraps over seeds.
 """
 

@@ -1,4 +1,4 @@
-"""Policy ensembles (Lowe et al. 2017, Section 5.3): single policies and ensembles against each other, in three worlds."""
+"""Policy ensembles (Lowe et al. 2017, Section 5.4): single policies and ensembles against each other, in three worlds."""
 
 import time
 from pathlib import Path

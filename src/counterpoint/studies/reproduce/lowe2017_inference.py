@@ -1,4 +1,4 @@
-"""Inferring other agents' policies (Lowe et al. 2017, Section 5.4): what it costs, and how close the approximations come."""
+"""Inferring other agents' policies (Lowe et al. 2017, Section 5.3): what it costs, and how close the approximations come."""
 
 import time
 from pathlib import Path
