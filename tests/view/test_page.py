@@ -21,6 +21,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.envs import WORLDS, make
 from counterpoint.envs.own import as_world
 from counterpoint.policies.policy import Policy
+from counterpoint.runs import trust
 from counterpoint.view.share import LARGEST, About, build, compiled
 from tiny import TINY
 
@@ -286,3 +287,11 @@ def test_the_command_writes_beside_the_run(runs, monkeypatch, capsys):
     assert written.stat().st_size < LARGEST
     assert f"→ {written}" in capsys.readouterr().out
     assert "after 16 episodes" in written.read_text()
+
+
+def test_a_run_that_names_code_is_shared_only_if_it_is_trusted(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "named_code", lambda config: {"env": "evil.py:World"})
+    monkeypatch.setattr(trust, "is_signed", lambda config: False)
+    with pytest.raises(UsageError, match=r"would execute code .* add --trust"):
+        counterpoint.share(runs[0], tmp_path / "team.html")
+    assert counterpoint.share(runs[0], tmp_path / "team.html", trust=True).size > 0

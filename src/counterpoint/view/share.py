@@ -57,10 +57,12 @@ def share(
     at: str | int = "last",
     seed_index: int = 0,
     env: str = "",
+    trust: bool = False,
 ) -> Shared:
     """Writes a run as one HTML file in which its team plays (empty path: team.html in the run's folder).
 
     The policies of `others`, runs of the same world, can take a team's place. `at` selects the policy that plays first.
+    A run that names code and was not made by you on this machine needs `trust`.
     """
     run = run if isinstance(run, Run) else open_run(run)
     path = Path(path) if str(path) not in ("", ".") else run.path / "team.html"
@@ -68,9 +70,10 @@ def share(
         raise UsageError(f"cannot write {path}: the name must end in .html.")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: {path.parent} is not a folder.")
-    team = load(run, seed_index, at, env)
-    moments = load_history(run, seed_index, env) if at == "last" else [team]
-    rivals = [(other, load(other, 0, "last", env)) for other in (r if isinstance(r, Run) else open_run(r) for r in others)]
+    team = load(run, seed_index, at, env, trust)
+    moments = load_history(run, seed_index, env, trust) if at == "last" else [team]
+    found = [other if isinstance(other, Run) else open_run(other) for other in others]
+    rivals = [(other, load(other, 0, "last", env, trust)) for other in found]
     about = About(
         run=run.name,
         algorithm=str(run.config.get("algorithm", "")),

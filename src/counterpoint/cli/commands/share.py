@@ -16,6 +16,7 @@ def share(
     at: str = "last",
     seed_index: int = 0,
     env: str = "",
+    trust: bool = False,
 ) -> None:
     """Write a run as one HTML file in which its team plays.
 
@@ -29,10 +30,11 @@ def share(
         at: Policy that plays first: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         seed_index: Index of the seed whose policy plays, if the run has several seeds.
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
+        trust: Execute the code that the run names even though you did not make the run on this machine.
     """
     from counterpoint.view.share import share as write
 
-    written = write(run, out, with_, at, seed_index, env)
+    written = write(run, out, with_, at, seed_index, env, trust)
     if written.note:
         print(written.note)
     print(
