@@ -106,7 +106,7 @@ class Run:
         files.write_durably(target, source.read_bytes())
 
     def append_metrics(self, row: Mapping[str, int | float | str | np.generic]) -> None:
-        """Appends a row to the metrics at once. The first row fixes the columns; a later row may leave some out."""
+        """Appends a row to the metrics at once. It may leave columns out, and a new column is empty in the rows before."""
         metrics.append_row(self.metrics_path, row)
 
     def rows(self) -> list[dict[str, Cell]]:
