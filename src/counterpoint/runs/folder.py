@@ -288,6 +288,8 @@ def _render_config(config: Mapping[str, Any], changes: Sequence[Mapping[str, Any
 
 def read_json(path: Path) -> Any:
     """Returns the content of a small JSON file; raises ValueError for one that is too long or nested too deep."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a file")  # reading a pipe would never end
     with path.open("rb") as file:
         data = file.read(LONGEST_CONFIG + 1)
     if len(data) > LONGEST_CONFIG:
