@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,7 +201,8 @@ def test_pipes_do_not_block_the_list(tmp_path, name):
     run = made_run(tmp_path, "piped", reports=2)
     (run.path / name).unlink(missing_ok=True)
     os.mkfifo(run.path / name)
-    code = "import sys, pathlib; from counterpoint.view.catalogue import Catalogue; from counterpoint.runs import lock, list_runs\n"
+    code = "import sys, pathlib; from counterpoint.view.catalogue import Catalogue\n"
+    code += "from counterpoint.runs import lock, list_runs\n"
     code += "root = pathlib.Path(sys.argv[1]); print({r['name']: r['state'] for r in Catalogue(root).changes(-1)['runs']})\n"
     code += "lock.owner(root / 'piped'); list_runs(root) if sys.argv[2] == 'config.json' else None"
     done = subprocess.run([sys.executable, "-c", code, tmp_path, name], timeout=30, capture_output=True, text=True, check=False)
@@ -266,7 +268,7 @@ def half_characters(root):
 
 def enormous_numbers(root):
     run = made_run(root, "strange", reports=2, planned=10**400)
-    run.append_metrics({name: 10**400 for name in row_of(1)})
+    run.append_metrics(dict.fromkeys(row_of(1), 10**400))
 
 
 def infinite_speed(root):
@@ -390,6 +392,59 @@ def test_a_run_without_the_metric_is_left_out_with_a_note(tmp_path):
     found = client(tmp_path).get("/api/curves", params={"run": runs, "metric": id_of("eval/collisions")}).json()
     assert len(found["panels"][0]["groups"]) == 1
     assert found["notes"] == ["new has no reports yet and is left out.", "without has no eval/collisions and is left out."]
+
+
+def test_several_runs_without_reports_have_none(tmp_path):
+    made_run(tmp_path, "with", reports=2)
+    for name in ("new", "newer"):
+        made_run(tmp_path, name, reports=0, planned=100)
+    runs = [id_of(name) for name in ("with", "new", "newer")]
+    found = client(tmp_path).get("/api/curves", params={"run": runs}).json()
+    assert found["notes"][0] == "new, newer have no reports yet and are left out."
+
+
+def test_seeds_without_a_common_part_are_in_sight(tmp_path):
+    run = made_run(tmp_path, "apart", reports=0, planned=1000, seeds=2)
+    for report in range(1, 7):
+        run.append_metrics(row_of(report, seed=report // 4))
+    (panel,) = client(tmp_path).get("/api/curves", params={"run": id_of("apart")}).json()["panels"]
+    assert (panel["groups"][0]["x"], len(panel["groups"][0]["lines"])) == ([], 2)
+    assert not panel["share"], "the axis is not that of a share, from 0 to 1"
+
+
+def test_a_stage_is_kept_for_the_rivals_that_it_has(tmp_path, monkeypatch):
+    from counterpoint.view import stages
+
+    first, second = (made_run(tmp_path, name, reports=0, planned=9) for name in ("first", "second"))
+    made, refused = [], [second.name]
+
+    def load(run, *rest, **options):
+        if run.name in refused:
+            raise UsageError("there is no policy yet")
+        return object.__new__(stages.Policy)
+
+    class Text:
+        def text(self, *parts):
+            return ""
+
+        allowed = text
+
+    def prepared(team, rivals, about):
+        made.append([name for name, _ in rivals])
+        return Text(), ""
+
+    monkeypatch.setattr(stages, "load", load)
+    monkeypatch.setattr(stages, "load_history", lambda run, *rest, **options: [load(run)])
+    monkeypatch.setattr(stages, "prepared", prepared)
+    for name in ("check_rival", "compiled"):
+        monkeypatch.setattr(stages, name, lambda *parts: SimpleNamespace(spec=None))
+    monkeypatch.setattr(stages, "packed_rivals", lambda rivals: [])
+    monkeypatch.setattr(stages.Stages, "_kept", lambda *parts: [])
+    kept = stages.Stages()
+    for act in (lambda: None, lambda: None, refused.clear, lambda: os.utime(second.path / "config.json", (1, 1))):
+        act()
+        kept.stage(first, 0, [second])
+    assert made == [[], ["second"], ["second"]]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,17 @@ REST = 0.2
 """Seconds for which a look at the folder counts as fresh."""
 MOST_TABLES = 64
 """Runs whose parsed metrics stay in memory."""
-INNER = ("metrics.sums", "learners.sums", "spec.json", "lock", "diverged.txt", "team.gif", "policies", "checkpoints", "opponents")
+INNER = (
+    "metrics.sums",
+    "learners.sums",
+    "spec.json",
+    "lock",
+    "diverged.txt",
+    "team.gif",
+    "policies",
+    "checkpoints",
+    "opponents",
+)
 """What else the page reads of a run."""
 LONGEST = 300
 """Characters of a setting at most."""
