@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import counterpoint
 from counterpoint import runs
 from counterpoint.core.errors import UsageError
+from counterpoint.runs import metrics
 
 CONFIG = {"algorithm": "maddpg", "world": {"scenario": "tag"}, "training": {"num_episodes": 100, "num_seeds": 2}}
 
@@ -123,9 +125,12 @@ def test_metrics_round_trip(run):
     assert rows[0] == {"step": 1, "return": -0.1, "loss": 1 / 3, "name": 'a, "b" c'}
     assert rows[1] == {"step": 2, "return": float("inf"), "loss": None, "name": None}
     assert isinstance(rows[1]["step"], int)
-    with pytest.raises(ValueError, match=r"not \['new'\]"):
-        run.append_metrics({"step": 3, "new": 1})
-    assert run.rows() == rows
+    run.append_metrics({"step": 3, "new": 1})  # such as evaluation, if a resumed run begins to evaluate
+    assert run.rows()[:2] == [row | {"new": None} for row in rows]
+    assert run.rows()[2] == {"step": 3, "return": None, "loss": None, "name": None, "new": 1}
+    assert metrics.check(run.metrics_path).problem == ""
+    run.append_metrics({"step": 10**400})
+    assert run.rows()[-1]["step"] == math.inf
 
 
 def test_metrics_torn_anywhere(run):

@@ -87,6 +87,11 @@ def test_success_counts_before_the_return_and_the_return_otherwise() -> None:
     assert history.score(row(1, -9.0, 0.6)) > history.score(row(1, -1.0, 0.5))  # pyright: ignore[reportOperatorIssue]
 
 
+def test_empty_cells_are_no_evaluation() -> None:
+    assert history.score({"eval/team/good": None, "eval/success": None}) is None
+    assert history.score({"eval/team/good": None, "eval/team/adversary": 2.0}) == (2.0,)
+
+
 def test_each_seed_keeps_its_best(run: Run) -> None:
     best = history.Best(run, 2)
     best.offer(tensors(1, 2), [row(1, -5.0), row(1, -5.0)])

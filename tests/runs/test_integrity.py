@@ -124,7 +124,23 @@ def test_older_runs_without_checksums_are_read(run: Run) -> None:
     assert run.config["training"] == {"lr": 0.01}
     assert len(run.rows()) == 30
     assert run.load_policy()[1] == ABOUT
-    assert {f.file: f.state for f in integrity.check(run.path)}["config.json"] == "unchecked"
+    manifest = run.path / "export" / "numpy" / "export.json"
+    facts = json.loads(manifest.read_text())
+    del facts["sha256"]
+    manifest.write_text(json.dumps(facts))
+    states = {f.file: f.state for f in integrity.check(run.path)}
+    unchecked = {name for name, state in states.items() if state == "unchecked"}
+    assert unchecked == {"config.json", "metrics.csv", "policy.safetensors", "export/numpy/export.json"}
+    assert "damaged" not in states.values()
+
+
+@pytest.mark.parametrize("change", [lambda text: text.replace("sha256", "sha257"), lambda text: "{}"])
+def test_settings_that_cannot_be_opened_are_damaged(change: Callable[[str], str], run: Run) -> None:
+    path = run.path / "config.json"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UsageError):
+        runs.open_run(run.path)
+    assert integrity.check(run.path)[0][:2] == ("config.json", "damaged")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,6 +131,27 @@ def test_a_file_that_its_owner_edits_stays_trusted_and_one_that_others_can_write
     assert run.is_trusted()
     source.chmod(0o666)
     assert not run.is_trusted()
+    source.write_text("one = 1")
+    assert run.is_trusted(), "its content is the one that was signed"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no groups")
+@pytest.mark.parametrize("members", [[], ["somebody"]])
+def test_a_file_that_a_group_can_write_is_trusted_only_if_the_group_is_private(
+    members: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import grp
+    import pwd
+
+    monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.getpwuid(os.getuid())])
+    monkeypatch.setattr(grp, "getgrgid", lambda group: SimpleNamespace(gr_mem=members))
+    source = tmp_path / "env.py"
+    source.write_text("one = 1")
+    os.chown(source, -1, pwd.getpwuid(os.getuid()).pw_gid)
+    run = made(tmp_path, env=f"{source}:Env")
+    source.write_text("one = 2")
+    source.chmod(0o660)
+    assert run.is_trusted() is not bool(members)
     source.write_text("one = 1")
     assert run.is_trusted(), "its content is the one that was signed"
 

@@ -132,6 +132,13 @@ def test_the_signs_of_a_failure_mean_nothing_in_a_team_that_learned(name: str) -
     assert conclude(dataclasses.replace(case, teams={"good": LEARNED})) == []
 
 
+def test_a_run_that_has_just_begun_is_not_blamed() -> None:
+    for name in ("no_reward", "too_little_data"):
+        assert CAUSES[name].look(dataclasses.replace(FAILURES[name][0], running=True)) is None
+    without = case_of(rows=rows_of(*[0.0] * 12), agent={"constant": True}, running=True)
+    assert conclude(without)[0].name == "no reward"
+
+
 def test_a_solved_run_has_no_findings_whatever_else_it_shows() -> None:
     solved = rows_of(-10.0, -10.0, -10.0, **success(0.9), **stating(1e4))
     assert conclude(case_of(rows=solved, agent={"alive": (0.0, 0.0), "entropy": 0.0, "variation": 0.0}, lr=0.1)) == []

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from browser import evaluated
 from counterpoint.core import prng
 from counterpoint.core.picture import Circle, Picture, Polygon, Speech
 from counterpoint.core.spaces import Discrete
@@ -101,6 +102,13 @@ class Painted(World):
             return Picture((0, 0, 1, 1), (Circle(len({int(state.mode)}), 0, 1, "agent"),))
         if self.kind == "indexes":
             return Picture((0, 0, 1, 1), (Circle([1, 2][int(state.mode)], 0, 1, "agent"),))
+        if self.kind == "equals":
+            same, other = (state.mode == True, state.mode != True)  # noqa: E712 — as users may write it
+            shapes = [
+                Circle((-1) ** state.mode, 0, 1, "goal" if same else "agent"),
+                *([Circle(0, 0, 1, "agent")] if other else []),
+            ]
+            return Picture((0, 0, 1, 1), tuple(shapes))
         place = np.asarray(state.place)
         warm = "goal" if state.heat[0] > 0 else "landmark"
         role = {True: "agent", False: "adversary"}[bool(state.heat[1] > 0.5)]
@@ -128,3 +136,22 @@ def test_what_cannot_be_translated_is_refused(kind):
     world = Painted(kind=kind)
     with pytest.raises(drawing.Untraceable):
         drawing.trace(world, some_states(world, 1)[0])
+
+
+def test_truth_equals_one_and_powers_of_negative_numbers_are_powers():
+    world = Painted(kind="equals")
+    states = some_states(world)
+    scene = drawing.trace(world, states[0])
+    drawing.check(scene, world, states)
+    shapes = "[0, 1].map((mode) => draw([[], [], [mode]]).shapes.map((shape) => [shape[2], shape[5]]))"
+    assert evaluated(drawing.javascript(scene), shapes) == [[[1, "agent"], [0, "agent"]], [[-1, "goal"]]]
+
+
+def test_a_picture_that_cannot_be_computed_in_some_state_is_refused():
+    world = Painted()
+    state = some_states(world, 1)[0]
+    scene = drawing.trace(world, state)
+    for node in (("sqrt", ("const", -1.0)), ("exp", ("const", 1e4)), ("pow", ("const", 0.0), ("const", -1))):
+        broken = dataclasses.replace(scene, shapes=((("const", True), "c", node, *scene.shapes[0][3:]),))
+        with pytest.raises(drawing.Untraceable, match="cannot compute"):
+            drawing.check(broken, world, [state])

@@ -22,7 +22,7 @@ from counterpoint.envs import WORLDS, make
 from counterpoint.envs.own import as_world
 from counterpoint.policies.policy import Policy
 from counterpoint.runs import trust
-from counterpoint.view.share import LARGEST, About, build, compiled
+from counterpoint.view.share import LARGEST, About, build, compiled, flattened
 from tiny import TINY
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="there is no Chromium on this machine")
@@ -222,8 +222,12 @@ def test_a_visitor_takes_over_an_agent(page):
     page.wait("counterpoint.stage.frame.action && counterpoint.stage.frame.action[3 * 5 + 4] === 1")
     page.key("ArrowUp", down=False)
     page.wait("counterpoint.stage.frame.action && counterpoint.stage.frame.action[3 * 5] === 1")
+    page.run("counterpoint.choice = 2; globalThis.dispatchEvent(new Event('blur'))")
+    assert page.run("counterpoint.choice === undefined"), "a key may be released in another window"
+    page.run("counterpoint.choice = 2")
     page.key("Escape")
     assert page.run("counterpoint.stage.held") is None
+    assert page.run("counterpoint.choice === undefined")
     assert page.problems() == []
 
 
@@ -266,6 +270,12 @@ def test_hostile_names_run_nothing(tmp_path, browser):
     assert page.run("document.title") != "owned"
     assert "\x1b" not in path.read_text()
     assert "\u202e" not in path.read_text()
+
+
+def test_no_folder_of_this_machine_is_shown():
+    settings = {"save_dir": "/home/me/runs", "freeze": ["good=/home/me/runs/old", "adversary=~/mine"], "exp_name": "~test"}
+    shown = {"save_dir": "runs", "freeze": ["good=old", "adversary=mine"], "exp_name": "~test"}
+    assert dict(flattened(settings)) == shown
 
 
 def test_refusals_are_one_sentence(runs, tmp_path):

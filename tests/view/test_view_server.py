@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
 from counterpoint.studies import compare, why
+from counterpoint.view import catalogue
 from counterpoint.view.catalogue import Catalogue, id_of
 from counterpoint.view.server import application, place_of
 from served import HOSTILE, TOKEN, learners_table, made_run, row_of, served
@@ -178,6 +180,37 @@ def test_links_out_of_the_folder_are_not_read(tmp_path):
     assert visitor.get("/api/curves", params={"run": id_of(inside.name)}).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["diverged.txt", "metrics.sums", "learners.sums", "checkpoints", "policies/best.safetensors"])
+def test_no_link_out_of_a_run_is_followed(tmp_path, name):
+    run = made_run(tmp_path / "runs", "half", reports=2)
+    place, outside = run.path / name, tmp_path / "outside"
+    outside.mkdir()
+    (run.path / "policies").mkdir()
+    (run.path / "checkpoints").rmdir()
+    place.unlink(missing_ok=True)
+    place.symlink_to(outside)
+    (listed,) = Catalogue(tmp_path / "runs").changes(-1)["runs"]
+    assert listed["state"] == "unreadable"
+    assert "lead out" in listed["problem"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no named pipes")
+@pytest.mark.parametrize("name", ["config.json", "lock", "metrics.csv"])
+def test_pipes_do_not_block_the_list(tmp_path, name):
+    made_run(tmp_path, "other", reports=2)
+    run = made_run(tmp_path, "piped", reports=2)
+    (run.path / name).unlink(missing_ok=True)
+    os.mkfifo(run.path / name)
+    code = "import sys, pathlib; from counterpoint.view.catalogue import Catalogue\n"
+    code += "from counterpoint.runs import lock, list_runs\n"
+    code += "root = pathlib.Path(sys.argv[1]); print({r['name']: r['state'] for r in Catalogue(root).changes(-1)['runs']})\n"
+    code += "lock.owner(root / 'piped'); list_runs(root) if sys.argv[2] == 'config.json' else None"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path, name], timeout=30, capture_output=True, text=True, check=False)
+    assert "'other': 'finished'" in done.stdout, done.stderr
+    assert done.returncode == 0
+    assert "'piped': 'unreadable'" in done.stdout or name == "config.json"
+
+
 # --- The list.
 
 
@@ -198,41 +231,83 @@ def test_the_list_says_what_counterpoint_runs_says(folder):
 def test_only_what_changed_is_sent_again(tmp_path, monkeypatch):
     monkeypatch.setattr("counterpoint.view.catalogue.REST", 0.0)
     first, second = (made_run(tmp_path, name) for name in ("first", "second"))
-    catalogue = Catalogue(tmp_path)
-    start = catalogue.changes(-1)
+    listing = Catalogue(tmp_path)
+    start = listing.changes(-1)
     assert len(start["runs"]) == 2
-    assert catalogue.changes(start["revision"])["runs"] == []
+    assert listing.changes(start["revision"])["runs"] == []
     first.append_metrics(row_of(21))
-    after = catalogue.changes(start["revision"])
+    after = listing.changes(start["revision"])
     assert [run["name"] for run in after["runs"]] == ["first"]
     assert after["runs"][0]["episodes"] == 2100
     with lock.hold(second.path):
-        busy = catalogue.changes(after["revision"])
+        busy = listing.changes(after["revision"])
         assert [(run["name"], run["state"]) for run in busy["runs"]] == [("second", "running")]
     second.path.rename(tmp_path.parent / "elsewhere")
-    assert catalogue.changes(busy["revision"])["gone"] == [id_of("second")]
-    assert catalogue.run(id_of("second")) is None
+    assert listing.changes(busy["revision"])["gone"] == [id_of("second")]
+    assert listing.run(id_of("second")) is None
 
 
 def test_unchanged_runs_are_not_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr("counterpoint.view.catalogue.REST", 0.0)
     for k in range(3):
         made_run(tmp_path, f"run{k}", reports=2)
-    catalogue = Catalogue(tmp_path)
-    catalogue.changes(-1)
+    listing = Catalogue(tmp_path)
+    listing.changes(-1)
     monkeypatch.setattr("counterpoint.view.catalogue.summary", lambda path: pytest.fail(f"reads {path}"))
-    assert len(catalogue.changes(-1)["runs"]) == 3
+    assert len(listing.changes(-1)["runs"]) == 3
 
 
-def test_a_silent_run_is_stalled_and_gets_advice(tmp_path, monkeypatch):
+def strange_name(root):
+    os.mkdir(os.fsencode(root) + b"/\xff\xfe")
+    os.rename(made_run(root, "old", reports=2).path / "config.json", os.fsencode(root) + b"/\xff\xfe/config.json")
+
+
+def half_characters(root):
+    made_run(root, "strange", reports=2, note="\ud800")
+
+
+def enormous_numbers(root):
+    run = made_run(root, "strange", reports=2, planned=10**400)
+    run.append_metrics(dict.fromkeys(row_of(1), 10**400))
+
+
+def infinite_speed(root):
+    run = made_run(root, "strange", reports=0, planned=100)
+    for k in (1, 2):
+        run.append_metrics({"step": 1e308 * (2 * k - 3), "seconds": k, "seed": 0, "episode": k})
+
+
+@pytest.mark.parametrize("strange", [strange_name, half_characters, enormous_numbers, infinite_speed])
+def test_one_strange_folder_does_not_hide_the_others(tmp_path, strange):
+    made_run(tmp_path, "other", reports=2)
+    strange(tmp_path)
+    answer = client(tmp_path).get("/api/runs")
+    assert answer.status_code == 200
+    found = json.loads(answer.text, parse_constant=lambda name: pytest.fail(name))["runs"]
+    assert len(found) == 2
+    assert "other" in {run["name"] for run in found}
+    assert all(run["planned"] <= 2**53 for run in found)
+
+
+def test_whatever_fails_in_one_run_does_not_hide_the_others(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        made_run(tmp_path, name, reports=2)
+    true = catalogue.summary
+    monkeypatch.setattr(catalogue, "summary", lambda path: true(path) if path.name == "first" else 1 / 0)
+    found = {run["name"]: run for run in Catalogue(tmp_path).changes(-1)["runs"]}
+    assert (found["first"]["state"], found["second"]["state"]) == ("finished", "unreadable")
+    assert "ZeroDivisionError" in found["second"]["problem"]
+
+
+def test_a_silent_run_is_named_and_gets_advice(tmp_path, monkeypatch):
     run = made_run(tmp_path, "quiet", planned=9000)
     for name in ("config.json", "metrics.csv"):
         os.utime(run.path / name, (1e9, 1e9))
     with lock.hold(run.path):
         visitor = client(tmp_path)
-        assert visitor.get("/api/runs").json()["runs"][0]["trouble"] == ["stalled"]
+        assert visitor.get("/api/runs").json()["runs"][0]["trouble"] == ["silent"]
         found = visitor.get("/api/run", params={"run": id_of("quiet")}).json()["advice"]
-        assert [finding["name"] for finding in found][:1] == ["stalled"]
+        assert [finding["name"] for finding in found][:1] == ["silent"]
         assert "counterpoint resume" in found[0]["cure"]
 
 
@@ -317,6 +392,59 @@ def test_a_run_without_the_metric_is_left_out_with_a_note(tmp_path):
     found = client(tmp_path).get("/api/curves", params={"run": runs, "metric": id_of("eval/collisions")}).json()
     assert len(found["panels"][0]["groups"]) == 1
     assert found["notes"] == ["new has no reports yet and is left out.", "without has no eval/collisions and is left out."]
+
+
+def test_several_runs_without_reports_have_none(tmp_path):
+    made_run(tmp_path, "with", reports=2)
+    for name in ("new", "newer"):
+        made_run(tmp_path, name, reports=0, planned=100)
+    runs = [id_of(name) for name in ("with", "new", "newer")]
+    found = client(tmp_path).get("/api/curves", params={"run": runs}).json()
+    assert found["notes"][0] == "new, newer have no reports yet and are left out."
+
+
+def test_seeds_without_a_common_part_are_in_sight(tmp_path):
+    run = made_run(tmp_path, "apart", reports=0, planned=1000, seeds=2)
+    for report in range(1, 7):
+        run.append_metrics(row_of(report, seed=report // 4))
+    (panel,) = client(tmp_path).get("/api/curves", params={"run": id_of("apart")}).json()["panels"]
+    assert (panel["groups"][0]["x"], len(panel["groups"][0]["lines"])) == ([], 2)
+    assert not panel["share"], "the axis is not that of a share, from 0 to 1"
+
+
+def test_a_stage_is_kept_for_the_rivals_that_it_has(tmp_path, monkeypatch):
+    from counterpoint.view import stages
+
+    first, second = (made_run(tmp_path, name, reports=0, planned=9) for name in ("first", "second"))
+    made, refused = [], [second.name]
+
+    def load(run, *rest, **options):
+        if run.name in refused:
+            raise UsageError("there is no policy yet")
+        return object.__new__(stages.Policy)
+
+    class Text:
+        def text(self, *parts):
+            return ""
+
+        allowed = text
+
+    def prepared(team, rivals, about):
+        made.append([name for name, _ in rivals])
+        return Text(), ""
+
+    monkeypatch.setattr(stages, "load", load)
+    monkeypatch.setattr(stages, "load_history", lambda run, *rest, **options: [load(run)])
+    monkeypatch.setattr(stages, "prepared", prepared)
+    for name in ("check_rival", "compiled"):
+        monkeypatch.setattr(stages, name, lambda *parts: SimpleNamespace(spec=None))
+    monkeypatch.setattr(stages, "packed_rivals", lambda rivals: [])
+    monkeypatch.setattr(stages.Stages, "_kept", lambda *parts: [])
+    kept = stages.Stages()
+    for act in (lambda: None, lambda: None, refused.clear, lambda: os.utime(second.path / "config.json", (1, 1))):
+        act()
+        kept.stage(first, 0, [second])
+    assert made == [[], ["second"], ["second"]]
 
 
 @pytest.mark.parametrize(

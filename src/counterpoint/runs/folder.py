@@ -106,7 +106,7 @@ class Run:
         files.write_durably(target, source.read_bytes())
 
     def append_metrics(self, row: Mapping[str, int | float | str | np.generic]) -> None:
-        """Appends a row to the metrics at once. The first row fixes the columns; a later row may leave some out."""
+        """Appends a row to the metrics at once. It may leave columns out, and a new column is empty in the rows before."""
         metrics.append_row(self.metrics_path, row)
 
     def rows(self) -> list[dict[str, Cell]]:
@@ -288,6 +288,8 @@ def _render_config(config: Mapping[str, Any], changes: Sequence[Mapping[str, Any
 
 def read_json(path: Path) -> Any:
     """Returns the content of a small JSON file; raises ValueError for one that is too long or nested too deep."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a file")  # reading a pipe would never end
     with path.open("rb") as file:
         data = file.read(LONGEST_CONFIG + 1)
     if len(data) > LONGEST_CONFIG:

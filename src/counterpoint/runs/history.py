@@ -74,11 +74,11 @@ def remove_after(run: Run, episodes: int) -> None:
 
 def score(row: Mapping[str, Any]) -> Score | None:
     """Returns the score of a row of metrics, or None if it has no evaluation."""
-    teams = [value for name, value in row.items() if name.startswith("eval/team/")]
-    if not teams:
+    teams = {name: cell for name, cell in row.items() if name.startswith("eval/team/") and isinstance(cell, int | float)}
+    if not teams:  # without evaluation the cells are empty
         return None
     success = [row[name] for name in SUCCESS if isinstance(row.get(name), int | float)][:1]
-    found = (*success, row.get("eval/team/good", sum(teams)))
+    found = (*success, teams.get("eval/team/good", sum(teams.values())))
     return tuple(map(float, found)) if all(map(math.isfinite, found)) else None
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors
+
 from counterpoint.core.checks import shown
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import checkpoints, files, history, metrics, trust
@@ -41,7 +43,7 @@ def check(path: Path) -> list[Finding]:
 
 def _check(path: Path) -> Iterator[tuple[Path, str, str]]:
     run = Run(path)
-    yield _tried(path / "config.json", lambda: files.SEAL in read_json(path / "config.json") and bool(run.config))
+    yield _tried(path / "config.json", lambda: bool(run.config) and files.SEAL in read_json(path / "config.json"))
     if (path / "spec.json").exists():
         yield _tried(path / "spec.json", run.load_spec)
     for table in (run.metrics_path, run.learners_path):
@@ -49,7 +51,7 @@ def _check(path: Path) -> Iterator[tuple[Path, str, str]]:
             yield _tried(table, lambda table=table: _table(table))
     policies = [run.policy_path, history.folder(run) / "best.safetensors", *history.kept(run).values()]
     for policy in filter(Path.exists, policies):
-        yield _tried(policy, lambda policy=policy: read_policy(policy))
+        yield _tried(policy, lambda policy=policy: _policy(policy))
     for manifest, problem in checkpoints.problems(path):
         yield manifest, "damaged" if problem else "intact", problem
     for manifest in sorted(path.glob("export/*/export.json")):
@@ -61,6 +63,13 @@ def _tried(file: Path, read: Callable[[], Any]) -> tuple[Path, str, str]:
         return file, "intact" if read() else "unchecked", ""
     except (UsageError, OSError, ValueError, TypeError) as error:
         return file, "damaged", str(error)
+
+
+def _policy(path: Path) -> bool:
+    """Returns whether an intact policy has a seal; older ones have none."""
+    read_policy(path)
+    with safetensors.safe_open(path, "np") as file:
+        return files.SEAL in json.loads(file.metadata()["about"])
 
 
 def _table(path: Path) -> bool:
@@ -79,7 +88,7 @@ def _export(manifest: Path) -> Iterator[tuple[Path, str, str]]:
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
         yield manifest, "damaged", f"{type(error).__name__}: {error}: export the run again."
         return
-    yield manifest, "intact", ""
+    yield manifest, "intact" if files.SEAL in facts else "unchecked", ""
     for name, digest in sums.items():
         file = manifest.parent / Path(str(name)).name
         if not file.is_file():

@@ -144,7 +144,7 @@ def summary(path: Path) -> Summary:
     """Returns the run in a folder, from its settings and the last rows of its metrics."""
     age = time.time() - max((_mtime(path / name) for name in ("config.json", "metrics.csv", "checkpoints")), default=0.0)
     try:
-        run, settings = Run(path), _flat(Run(path).config)
+        run, settings = Run(path), flat(Run(path).config)
         env, algorithm = _env(settings), _algorithm(settings)
         planned, seeds = int(settings["num_episodes"]), int(settings.get("num_seeds", 1))
         rows = metrics.last_rows(run.metrics_path, 2 * max(1, min(seeds, 5_000)))
@@ -198,12 +198,12 @@ def _mtime(path: Path) -> float:
         return 0.0
 
 
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all settings by name, without their groups."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in config.items():
-        flat |= value if isinstance(value, dict) else {name: value}
-    return flat
+        found |= value if isinstance(value, dict) else {name: value}
+    return found
 
 
 def _env(settings: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,11 +73,11 @@ def hold(run: Path, say: Callable[[str], object] = lambda sentence: None) -> Ite
 def owner(run: Path) -> Owner | None:
     """Returns the process that writes a run now, or None."""
     try:
-        handle = os.open(lock_path(run), os.O_RDONLY)
+        handle = os.open(lock_path(run), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not block
     except OSError:
         return None
     try:
-        if _flock(handle, shared=True):
+        if not stat.S_ISREG(os.fstat(handle).st_mode) or _flock(handle, shared=True):
             return None
         return _read(run) or Owner(0, "an unknown machine", "an unknown time")
     except _Unsupported:

@@ -30,12 +30,22 @@ Cell = int | float | str | None
 
 
 def append_row(path: Path, row: Mapping[str, int | float | str | np.generic]) -> None:
-    """Appends a row at once. The first row fixes the columns; a later row may leave some out."""
+    """Appends a row at once. It may leave columns out, and a new column is empty in the rows before."""
     row = {_on_one_line(name): value for name, value in row.items()}
-    columns = header_of(path) or list(row)
-    if unknown := row.keys() - set(columns):
-        raise ValueError(f"{path.name} has the columns {columns}, not {sorted(unknown)}")
+    old = header_of(path)
+    columns = list(dict.fromkeys([*old, *row]))
+    if old and columns != old:
+        _widen(path, columns)
     append(path, columns, [[row.get(column, "") for column in columns]])
+
+
+def _widen(path: Path, columns: Sequence[str]) -> None:
+    """Gives a table more columns, which are empty in its rows; damaged rows are left out, with a warning."""
+    header, rows, problem = check(path)
+    if problem:
+        warnings.warn(Damage(problem), stacklevel=3)
+    empty = b"," * (len(columns) - len(_cells(header)))
+    _replace(path, [line(columns), *(text[:-1] + empty + b"\n" for text in rows)])
 
 
 def append(path: Path, columns: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
@@ -211,11 +221,16 @@ def truncate(path: Path, step: int) -> str:
         return f"{path} is damaged in the names of its columns: it is now {aside.name}, and a new table begins."
     steps = [_number("".join(_cells(text)[at : at + 1])) for text in lines]
     kept = [text for text, here in zip(lines, steps, strict=True) if isinstance(here, int | float) and here <= step]
-    with files.explained(path):
-        sums_path(path).unlink(missing_ok=True)  # first: a table without sums is accepted as it is
-    files.write_durably(path, b"".join([header, *kept]))
-    files.write_durably(sums_path(path), _records([header, *kept] if header else [], 0))
+    _replace(path, [header, *kept] if header else [])
     return problem
+
+
+def _replace(path: Path, texts: Sequence[bytes]) -> None:
+    """Replaces a table and its sums; a kill in between leaves a table without sums, which is accepted as it is."""
+    with files.explained(path):
+        sums_path(path).unlink(missing_ok=True)
+    files.write_durably(path, b"".join(texts))
+    files.write_durably(sums_path(path), _records(texts, 0))
 
 
 def line(cells: Sequence[object]) -> bytes:
@@ -314,7 +329,9 @@ def _cells(text: bytes) -> list[str]:
 
 
 def _number(cell: str) -> Cell:
+    """Returns a number as a number; a whole one that NumPy cannot hold is a float, which may be infinite."""
     for kind in (int, float):
         with suppress(ValueError):
-            return kind(cell)
+            number = kind(cell)
+            return number if isinstance(number, float) or abs(number) < 2**63 else float(cell)
     return cell or None

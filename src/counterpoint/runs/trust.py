@@ -105,7 +105,22 @@ def _sources(config: Mapping[str, Any]) -> list[Path]:
 def _is_own(file: Path) -> bool:
     """Returns whether a file is this user's, and nobody else may write to it: then its changes are this user's too."""
     found = file.stat()
-    return os.name == "posix" and found.st_uid == os.getuid() and not found.st_mode & stat.S_IWOTH
+    if os.name != "posix" or found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
+        return False
+    return not found.st_mode & stat.S_IWGRP or _is_private(found.st_gid)
+
+
+def _is_private(group: int) -> bool:
+    """Returns whether this user is the only member of a group, as many systems have one for each user."""
+    try:
+        import grp
+        import pwd
+
+        user, members = pwd.getpwuid(os.getuid()), grp.getgrgid(group).gr_mem
+        others = {each.pw_name for each in pwd.getpwall() if each.pw_gid == group} | set(members)
+    except (ImportError, KeyError, OSError):
+        return False
+    return group == user.pw_gid and others <= {user.pw_name}
 
 
 def _signature(key: bytes, facts: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import Run, history, lock, trend
+from counterpoint.runs.listing import flat
 
 EPISODES = 64
 """Episodes that a policy plays at once."""
@@ -184,14 +185,6 @@ def gather(run: Run, seed_index: int | None = None, env: str = "", trust: bool =
         replays="entropy_steps" not in settings,  # which all on-policy algorithms have
     )
     return _examined(case, index, env, trust) if play else case
-
-
-def flat(config: Any) -> dict[str, Any]:
-    """Returns all settings by name, without their groups."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        found |= value if isinstance(value, dict) else {name: value}
-    return found
 
 
 def worst_seed(rows: trend.Rows, first: int, count: int) -> int:

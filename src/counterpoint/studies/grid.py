@@ -23,6 +23,7 @@ from counterpoint.core.spaces import Spec
 from counterpoint.runs import Run, lock, open_run
 from counterpoint.runs.files import expanded, is_intact, make_folder, sealed, write_durably
 from counterpoint.runs.folder import read_json
+from counterpoint.runs.listing import flat
 from counterpoint.studies.compare import SEEDS, Comparison, compare
 from counterpoint.training import train as training
 from counterpoint.training.keywords import GridSettings
@@ -189,8 +190,8 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
     for cell in cells:
         new = json.loads(json.dumps(configs.to_dict(cell.config)))
         old = known.get(cell.name, new)
-        for name, value in _flat(new).items():
-            before = _flat(old).get(name)
+        for name, value in flat(new).items():
+            before = flat(old).get(name)
             longer = name == "num_episodes" and isinstance(before, int) and value >= before
             if before != value and not longer and name != "save_dir":  # the grid's folder may have moved
                 raise UsageError(
@@ -199,13 +200,6 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
                 )
         known[cell.name] = new
     write_durably(file, json.dumps(sealed({"cells": known}), indent=1).encode())
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= value if isinstance(value, dict) else {name: value}
-    return flat
 
 
 def _train_cell(path: Path, cell: Cell, progress: Progress) -> Run:

@@ -22,6 +22,8 @@ LARGE_STEP, DOUBTFUL_STEP, GOOD_STEP = 0.25, 0.04, 0.02
 """Adam's step relative to a typical initial weight: surely too large; too large if scores swing; what to try instead."""
 FEW_UPDATES, FEW_ROLLOUTS = 500, 20
 """Fewer updates from replay, or rollouts, teach hardly anything."""
+FEW_REPORTS = 10
+"""A run that is being trained and has fewer reports than this may yet meet its first reward."""
 FEW_EPISODES = 40
 """A replay of fewer episodes than this forgets."""
 DEAD = 0.1
@@ -150,6 +152,8 @@ def no_reward(case: Case) -> Finding | None:
     zero = [name for name in _columns(case, "return/") if trend.finite(case.rows, name).any()]
     if case.solved or case.learned or not case.rows or not _columns(case, "return/"):
         return None
+    if case.running and len(case.rows) < FEW_REPORTS:
+        return None
     if case.agents and all(agent.constant for agent in case.agents) and not _varied_returns(case):
         paid, what = case.agents[0].largest, "every step of the episodes played paid the same"
     elif not zero:
@@ -225,7 +229,9 @@ def observation_unit(case: Case) -> Finding | None:
 
 
 def too_little_data(case: Case) -> Finding | None:
-    """There were hardly any updates."""
+    """The run ended after hardly any updates."""
+    if case.running:
+        return None
     far = case.success is not None and case.success <= 0.5
     if case.solved or case.lost or (case.learned and not far) or (case.learned is None and case.updates > 0):
         return None

@@ -145,9 +145,9 @@ def _reported(result: EvalResult, name: str) -> np.ndarray:
 
 
 def info_columns(path: Path) -> tuple[str, ...] | None:
-    """Returns the infos that a run's metrics table has columns for; None if the table does not exist yet."""
+    """Returns the infos that a run's metrics table has columns for; None if it has no evaluation yet."""
     header = header_of(path)
-    if not header:
+    if "eval/length" not in header:
         return None
     own = [name.removeprefix("eval/") for name in header if name.startswith("eval/") and name.count("/") == 1]
     return tuple(name for name in own if name != "length")

@@ -526,7 +526,7 @@ class GridSettings(TypedDict, total=False):
     """Minimum number of live learners; with fewer for longer than the patience, the run saves and stops."""
     timeline: int | Sequence[int]
     """Number of updates whose tasks are recorded in the run's `learners.csv` (0: none)."""
-    freeze: Sequence[str] | Sequence[Sequence[str]]
+    freeze: Sequence[str]
     """Teams that do not learn, such as adversary=runs/tag-1, adversary=tag-1@best, adversary=tag-1@12000 (episodes),
     adversary=export/team.npz or adversary=my_policy.py:function. The other teams learn against them."""
     league: int | Sequence[int]
@@ -539,5 +539,5 @@ class GridSettings(TypedDict, total=False):
     """Draw members of the league uniformly, or more often those against whom the other team earns little."""
     ensemble: int | Sequence[int]
     """Sub-policies per agent, one of which plays a whole episode (1: no ensemble)."""
-    ensemble_teams: Sequence[str] | Sequence[Sequence[str]]
+    ensemble_teams: Sequence[str]
     """Teams that have an ensemble."""

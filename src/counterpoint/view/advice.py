@@ -8,7 +8,7 @@ from counterpoint.view.catalogue import Item, trouble
 
 SENTENCES = {
     "damaged": ("A file of the run is damaged.", "Check every file: counterpoint verify RUN."),
-    "stalled": (
+    "silent": (
         "The run is held by a process, but has written nothing for a long time.",
         "Look whether its process still works; if it hangs, end it and continue with counterpoint resume RUN.",
     ),
@@ -41,6 +41,6 @@ def diagnosed(run: Run) -> list[dict[str, str]]:
 
     try:
         findings = diagnose(run, play=False)
-    except UsageError:  # there is too little to judge by, which a new run need not be told
+    except UsageError:  # its settings or reports cannot be read, which the list says
         return []
     return [asdict(finding) for finding in findings]

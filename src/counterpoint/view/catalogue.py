@@ -7,6 +7,7 @@ served one have an id. A run whose files lead out of that folder by links is not
 import hashlib
 import math
 import os
+import stat
 import threading
 import time
 import warnings
@@ -28,10 +29,24 @@ REST = 0.2
 """Seconds for which a look at the folder counts as fresh."""
 MOST_TABLES = 64
 """Runs whose parsed metrics stay in memory."""
+INNER = (
+    "metrics.sums",
+    "learners.sums",
+    "spec.json",
+    "lock",
+    "diverged.txt",
+    "team.gif",
+    "policies",
+    "checkpoints",
+    "opponents",
+)
+"""What else the page reads of a run."""
 LONGEST = 300
 """Characters of a setting at most."""
+LARGEST = 2**53
+"""The largest whole number that the page counts exactly."""
 SILENT = 120.0
-"""Seconds without a new file after which a running run counts as stalled, or ten times the usual interval if that is longer."""
+"""Seconds without a new file after which a running run counts as silent, or ten times the usual interval if that is longer."""
 
 _Value = TypeVar("_Value")
 _quiet = threading.Lock()
@@ -99,7 +114,7 @@ class Catalogue:
             return {
                 "revision": self._revision,
                 "folder": plain(self.root),
-                "runs": [described(key, item) for key, item in changed.items()],
+                "runs": [listed(key, item) for key, item in changed.items()],
                 "gone": [key for key, revision in self._gone.items() if revision > since],
             }
 
@@ -156,6 +171,8 @@ class Catalogue:
         for name in FILES:
             try:
                 facts = os.stat(path / name)
+                if name == "config.json" and not stat.S_ISREG(facts.st_mode):
+                    return None
                 found.append((facts.st_mtime_ns, facts.st_size, facts.st_ino))
             except OSError:
                 if name == "config.json":
@@ -166,12 +183,7 @@ class Catalogue:
     def _item(self, path: Path, files: tuple[Any, ...], old: Item | None, revision: int) -> Item:
         """Returns a run as it is now; what has not changed is not read."""
         if old is None or old.files != files:
-            inside = self._is_inside(path)
-            with damage_as_text() as sentences:
-                read = summary(path) if inside else Summary(name=path.name)
-            problem = " ".join(sentences)
-            if not inside:
-                problem = "Its files are links that lead out of the folder of runs, so it is not read."
+            read, problem = self._read(path)
         else:
             read, problem = old.summary, old.problem
         owner = lock.owner(path) if read.state != "unreadable" else None
@@ -184,13 +196,52 @@ class Catalogue:
             return old
         return Item(path, files, read, problem, now, revision)
 
+    def _read(self, path: Path) -> tuple[Summary, str]:
+        """Returns a run and a sentence about what is damaged; one that cannot be read must not hide the others."""
+        if not self._is_inside(path):
+            problem = "Its files are links that lead out of the folder of runs, or no files, so it is not read."
+            return Summary(name=path.name), problem
+        try:
+            with damage_as_text() as sentences:
+                read = summary(path)
+            return read, " ".join(sentences)
+        except Exception as error:
+            return Summary(name=path.name), f"It cannot be read ({type(error).__name__})."
+
     def _is_inside(self, path: Path) -> bool:
-        """Returns whether a run's files are in the served folder, links resolved."""
+        """Returns whether what is read of a run is in its folder, links resolved, and consists of files and folders."""
         inner = os.path.realpath(path)
-        if os.path.dirname(inner) != self._real:
-            return False
-        linked = [path / name for name in (*FILES, "spec.json", "lock", "policies", "team.gif") if os.path.islink(path / name)]
-        return all(os.path.dirname(os.path.realpath(link)) == inner for link in linked)
+        return os.path.dirname(inner) == self._real and all(_is_plain(place, inner) for place in _places(path))
+
+
+def _places(path: Path) -> Iterator[str]:
+    """Yields the files and folders that the page reads of a run, whether they exist or not."""
+    for name in (*FILES, *INNER):
+        place = os.path.join(path, name)
+        yield place
+        if not os.path.islink(place):
+            for folder, folders, files in os.walk(place):
+                yield from (os.path.join(folder, inner) for inner in (*folders, *files))
+
+
+def _is_plain(place: str, inner: str) -> bool:
+    """Returns whether a place is a file or folder within another, or does not exist: reading a pipe would never end."""
+    if os.path.islink(place) and not os.path.realpath(place).startswith(inner + os.sep):
+        return False
+    try:
+        kind = os.stat(place).st_mode
+    except OSError:
+        return True
+    return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+
+
+def listed(key: str, item: Item) -> dict[str, Any]:
+    """Returns a run for the page, as an unreadable one if its settings cannot be shown."""
+    try:
+        return described(key, item)
+    except Exception as error:
+        problem = f"It cannot be shown ({type(error).__name__})."
+        return described(key, item._replace(summary=Summary(name=item.path.name), problem=problem))
 
 
 def described(key: str, item: Item) -> dict[str, Any]:
@@ -202,9 +253,9 @@ def described(key: str, item: Item) -> dict[str, Any]:
         "env": plain(run.env),
         "algorithm": plain(run.algorithm),
         "episodes": run.episodes,
-        "planned": run.planned,
-        "seeds": run.seeds,
-        "speed": run.speed,
+        "planned": min(run.planned, LARGEST),
+        "seeds": min(run.seeds, LARGEST),
+        "speed": finite(run.speed),
         "returns": {plain(team): finite(value) for team, value in run.returns.items()},
         "greedy": run.greedy,
         "success": finite(run.success),
@@ -225,7 +276,7 @@ def trouble(item: Item) -> list[str]:
     """Returns in single words what is wrong with a run at first sight; `advice` looks closer."""
     words = ["damaged"] if item.problem else []
     if item.now[1]:
-        words.append("stalled")
+        words.append("silent")
     if any(not math.isfinite(value) for value in item.summary.returns.values()):
         words.append("diverged")
     return words

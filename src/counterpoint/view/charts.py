@@ -92,15 +92,14 @@ def drawn(wish: Wish) -> dict[str, Any]:
         looks = colours_of(grouped.curves)
         for title, groups in grouped.curves.items():
             lines = [_line(label, seeds, wish, looks[label]) for label, seeds in groups.items()]
-            lowest = min((min(line["low"], default=0.0) for line in lines), default=0.0)
-            highest = max((max(line["high"], default=0.0) for line in lines), default=0.0)
+            seen = [y for line in lines for ys in (line["low"], line["high"], *(ys for _, ys in line["lines"])) for y in ys]
             panels.append(
                 {
                     "title": title,
                     "metric": grouped.metric,
                     "x": X_LABELS[wish.x],
                     "y": axis_label(grouped.metric).split("\n"),
-                    "share": lowest >= 0 and highest <= 1,
+                    "share": all(0 <= y <= 1 for y in seen),
                     "groups": lines,
                 }
             )
@@ -174,7 +173,7 @@ def _grouped(wish: Wish, notes: list[str]) -> list[Grouped]:
     known = {run.path: columns(run.rows()) for run in wish.runs}
     silent = [run.name for run in wish.runs if not known[run.path]]
     if silent:
-        notes.append(f"{_names(silent)} has no reports yet and is left out.")
+        notes.append(f"{_names(silent)} {_has(silent)} no reports yet and {_is(silent)} left out.")
     runs = [run for run in wish.runs if known[run.path]]
     if not runs:
         raise UsageError("the chosen runs have no reports yet: they appear with their first report.")
@@ -187,10 +186,18 @@ def _grouped(wish: Wish, notes: list[str]) -> list[Grouped]:
         having = [run for run in runs if not metric or metric in known[run.path]]
         without = [run.name for run in runs if run not in having]
         if without:
-            notes.append(f"{_names(without)} has no {metric} and is left out.")
+            notes.append(f"{_names(without)} {_has(without)} no {metric} and {_is(without)} left out.")
         found.append(compare.group(having, wish.by, metric, wish.x))
     return found
 
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _has(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"

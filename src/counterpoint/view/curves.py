@@ -22,8 +22,12 @@ POINTS = 120
 
 
 def plain(text: Any) -> str:
-    """Returns a text without control characters: escape sequences, and marks that reorder or hide what follows."""
+    """Returns a text without control characters: escape sequences, and marks that reorder or hide what follows.
+
+    Halves of characters, which UTF-8 cannot hold, become replacement characters.
+    """
     text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", str(text))
+    text = re.sub("[\ud800-\udfff]", "\ufffd", text)
     return re.sub("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]", "", text)
 
 

@@ -37,7 +37,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "div": (lambda a, b: a / b if b else math.nan, "({}/{})"),
     "floordiv": (lambda a, b: a // b if b else 0, "Math.floor({}/{})"),
     "mod": (lambda a, b: a % b if b else 0, "modulo({},{})"),
-    "pow": (lambda a, b: a**b, "({}**{})"),
+    "pow": (lambda a, b: a**b, "(({})**{})"),
     "neg": (lambda a: -a, "(-{})"),
     "abs": (abs, "Math.abs({})"),
     "int": (lambda a: int(a), "Math.trunc({})"),
@@ -46,8 +46,8 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "le": (lambda a, b: a <= b, "({}<={})"),
     "gt": (lambda a, b: a > b, "({}>{})"),
     "ge": (lambda a, b: a >= b, "({}>={})"),
-    "eq": (lambda a, b: a == b, "({}==={})"),
-    "ne": (lambda a, b: a != b, "({}!=={})"),
+    "eq": (lambda a, b: a == b, "(+{}===+{})"),
+    "ne": (lambda a, b: a != b, "(+{}!==+{})"),
     "and": (lambda a, b: a & b, "({}&{})"),
     "or": (lambda a, b: a | b, "({}|{})"),
     "not": (lambda a: not a, "({}?0:1)"),
@@ -433,8 +433,11 @@ def check(scene: Scene, world: Env, states: Sequence[Any]) -> None:
     for state in states:
         leaves = [np.asarray(leaf) if not _is_key(leaf) else np.zeros(0) for leaf in jax.tree.leaves(state)]
         memo: dict[Any, Any] = {}
-        shown = [s for s in scene.shapes if evaluate(s[0], leaves, memo)]
-        found = [tuple(evaluate(part, leaves, memo) for part in shape[2:]) for shape in shown]
+        try:
+            shown = [s for s in scene.shapes if evaluate(s[0], leaves, memo)]
+            found = [tuple(evaluate(part, leaves, memo) for part in shape[2:]) for shape in shown]
+        except (ValueError, OverflowError, ZeroDivisionError) as error:
+            raise Untraceable(f"the page cannot compute its picture in some states ({error})") from error
         wanted = world.draw(state)
         assert wanted is not None
         theirs = [_plain_fields(shape) for shape in wanted.shapes]

@@ -139,7 +139,7 @@ class Page {
     const keys = this.document;
     keys.addEventListener("keydown", (event) => this.key(event, true));
     keys.addEventListener("keyup", (event) => this.key(event, false));
-    globalThis.addEventListener?.("blur", () => this.pressed.clear());
+    globalThis.addEventListener?.("blur", () => this.release());
     const canvas = this.get("stage");
     canvas.addEventListener("pointerdown", (event) => this.grab(event));
     canvas.addEventListener("pointermove", (event) => this.pull(event));
@@ -316,10 +316,16 @@ class Page {
 
   // --- Taking over.
 
+  // Forgets which keys are down: whoever is elsewhere lets go unseen.
+  release() {
+    this.pressed.clear();
+    this.choice = undefined;
+  }
+
   take(agent) {
     const { stage, info } = this;
     stage.held = agent === null ? null : { agent, action: stage.resting(agent) };
-    this.pressed.clear();
+    this.release();
     this.words = agent === null ? [] : (info.agents[agent].heads ?? []).map(() => 0);
     this.known = null;
     this.build_pad();

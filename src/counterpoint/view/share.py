@@ -317,7 +317,7 @@ def script(translated: Program, world: Env, num_teams: int, scene: drawing.Scene
 
 def module(name: str) -> str:
     """Returns a module without its imports and exports: in the page, all of them share one scope."""
-    text = (resources.files("counterpoint.view") / name).read_text()
+    text = (resources.files("counterpoint.view") / name).read_text(encoding="utf-8")
     text = re.sub(r"^import .*?;\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^\s*//.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"^export (?=const|function|class)", "", text, flags=re.MULTILINE)
@@ -356,13 +356,13 @@ class Pages(NamedTuple):
             "data": data,
             "script": self.code,
         }
-        template = (resources.files("counterpoint.view") / "page.html").read_text()
+        template = (resources.files("counterpoint.view") / "page.html").read_text(encoding="utf-8")
         # One pass: what comes from the run is never searched for placeholders.
         return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
 def style_sheet() -> str:
-    return (resources.files("counterpoint.view") / "page.css").read_text()
+    return (resources.files("counterpoint.view") / "page.css").read_text(encoding="utf-8")
 
 
 def results(rows: Sequence[Any]) -> str:
@@ -398,4 +398,11 @@ def flattened(settings: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def without_folder(value: Any) -> Any:
     """Returns a setting as it may be shown: the folders of whoever trained are nobody's business."""
-    return Path(value).name if isinstance(value, str) and Path(value).expanduser().is_absolute() else value
+    if isinstance(value, list | tuple):
+        return [without_folder(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    if Path(value).is_absolute() or (value.startswith("~") and "/" in value):
+        return Path(value).name
+    name, sign, place = value.partition("=")  # --freeze has the form TEAM=/a/run
+    return f"{name}={without_folder(place)}" if sign else value

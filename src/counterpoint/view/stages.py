@@ -37,10 +37,10 @@ class Stages:
         with self._lock:
             moments = load_history(run, seed_index, trust=self._trust)
             team = moments[-1]
-            rivals, refused = self._rivals(team, others[:MOST_RIVALS])
+            accepted, refused = self._rivals(team, others[:MOST_RIVALS])
+            rivals = [(other.name, policy) for other, policy in accepted]
             about = About(run.name, str(run.config.get("algorithm", "")))
-            changed = (run.path / "config.json").stat().st_mtime_ns
-            key = (run.path, seed_index, changed, *(other.path for other in others))
+            key = (seed_index, *((each.path, _changed(each)) for each in (run, *(other for other, _ in accepted))))
             pages, note = self._pages.get(key, lambda: prepared(team, rivals, about))
         own = [packed(moment, label_of(moment), "t0") for moment in self._kept(run, seed_index, moments)]
         html = pages.text([*own, *packed_rivals(rivals)], list(range(len(own))))
@@ -53,13 +53,14 @@ class Stages:
             team = load(run, seed_index, trust=self._trust)
         return packed(team, label_of(team), "t0")
 
-    def _rivals(self, team: Policy, others: Sequence[Run]) -> tuple[list[tuple[str, Policy]], list[str]]:
+    def _rivals(self, team: Policy, others: Sequence[Run]) -> tuple[list[tuple[Run, Policy]], list[str]]:
+        """Returns the runs that can take a team's place with their policies, and sentences about those that cannot."""
         rivals, refused = [], []
         for other in others:
             try:
                 rival = load(other, trust=self._trust)
                 check_rival(compiled(team).spec, other.name, compiled(rival).spec)
-                rivals.append((other.name, rival))
+                rivals.append((other, rival))
             except UsageError as error:
                 refused.append(f"{other.name} cannot take a team's place here: {error}")
         return rivals, refused
@@ -77,3 +78,8 @@ class Stages:
             return found
         place = sum(count < at for count in episodes)
         return [*found[:place], best, *found[place:]]
+
+
+def _changed(run: Run) -> int:
+    """Returns when the settings of a run changed last."""
+    return (run.path / "config.json").stat().st_mtime_ns

@@ -1,4 +1,4 @@
-// The page: asks the server once a second what has changed, and shows what the user looks at.
+// The page: asks the server again and again (EVERY) what has changed, and shows what the user looks at.
 
 import { About } from "./about.js";
 import { Refused, fetched } from "./api.js";
