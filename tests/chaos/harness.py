@@ -581,7 +581,7 @@ def attacks(chaos: Chaos, counts: dict[str, int], kinds: list[str]) -> Iterator[
 
 LONG = {
     "arguments": 100, "files": 380, "kills": 36, "calls": 36, "limits": 12, "disks": 6, "permissions": 6, "writers": 6,
-    "losses": 6, "environments": 100, "sockets": 9,
+    "losses": 12, "environments": 100, "sockets": 9,
 }  # fmt: skip
 SHORT = {
     "arguments": 100, "files": 60, "kills": 2, "calls": 1, "limits": 0, "disks": 0, "permissions": 0, "writers": 0,
