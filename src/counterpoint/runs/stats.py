@@ -92,7 +92,7 @@ def _bootstrap(sample: np.ndarray, statistic: Statistic, confidence: float, resa
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return interval.low, interval.high
+    return np.minimum(interval.low, interval.high), np.maximum(interval.low, interval.high)  # equal ones may swap by rounding
 
 
 def stratified_interval(
