@@ -77,5 +77,6 @@ def test_shares_are_for_worlds_of_the_recorded_size(monkeypatch):
     world |= {"flavour": "mpe2", "max_episode_len": 25}
     assert units.share_in_world(-17.0, world) == pytest.approx(0.5)
     assert units.share_in_world(-17.0, world | {"num_agents": 6}) is None
+    assert units.share_in_world(-17.0, world | {"actions": "continuous"}) is None
     assert units.share_in_world(-17.0, world | {"scenario": "simple_tag"}) is None
     assert np.isclose(units.share_in_world(-8.0, world), 1.0)

@@ -123,7 +123,10 @@ def share_in_world(value: float, world: dict[str, Any]) -> float | None:
     The references are those of discrete actions and of the default numbers of agents and steps: others have none.
     """
     usual = {"env": "", "num_agents": 0, "num_adversaries": 0, "scenario_args": (), "actions": "discrete"}
-    if any((tuple(world[name]) if name == "scenario_args" else world[name]) != default for name, default in usual.items()):
+    chosen = {name: world.get(name, default) for name, default in usual.items()} | {
+        "scenario_args": tuple(world["scenario_args"])
+    }
+    if chosen != usual:
         return None
     if world["scenario"] not in scenarios() or world["max_episode_len"] not in (0, 25):
         return None
