@@ -1,8 +1,6 @@
 """Frozen teams inside the environment and leagues: who plays, who learns, and that both resume to the bit."""
 
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,10 @@ from counterpoint.envs.against import Against
 from counterpoint.runs.folder import Run
 from counterpoint.studies.exploit import exploit, respond
 from counterpoint.studies.tournament import Arena, elo, tournament
-from counterpoint.training import opponents, progress
+from counterpoint.training import opponents
 from counterpoint.training import train as experiment
 from counterpoint.training.rollout import rollout, start
+from stopped import Stopper
 from tiny import TINY
 
 RPS: dict[str, Any] = {
@@ -118,18 +117,6 @@ def test_an_exported_team_plays_as_its_run_does(tag: Run, tmp_path: Path) -> Non
     np.testing.assert_array_equal(actions[1], actions[2])
 
 
-class Stop(progress.Progress):
-    """Interrupts the run after so many reports."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def report(self, row: dict[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["freeze", "league"])
 def test_an_interrupted_run_ends_as_if_left_alone(kind: str, tag: Run, tmp_path: Path) -> None:
@@ -139,7 +126,7 @@ def test_an_interrupted_run_ends_as_if_left_alone(kind: str, tag: Run, tmp_path:
     settings = TINY | {"scenario": "simple_tag", "num_episodes": 64, "warmup": 200, "save_dir": str(tmp_path), **extra}
     calm = counterpoint.train(exp_name="calm", **settings)
     with pytest.raises(experiment.Interrupted):
-        counterpoint.train(exp_name="stopped", progress=Stop(4), **settings)
+        counterpoint.train(exp_name="stopped", progress=Stopper(4), **settings)
     stopped = counterpoint.resume(tmp_path / "stopped")
     for name, tensor in policy_of(calm).items():
         np.testing.assert_array_equal(tensor, policy_of(stopped)[name], err_msg=name)

@@ -46,10 +46,12 @@ class Settings(EstimatorSettings, offpolicy.Settings):
         EstimatorSettings.__post_init__(self)
         at_least(self, 1, "noise_steps")
         at_least(self, 0, "logit_cost", "noise_start", "noise_end")
-        if self.infer_policies and self.share != "none":
-            raise UsageError(f"--infer-policies and --share {self.share} exclude each other: leave out one of them.")
-        others = {"--recurrent": self.recurrent, "--norm batch": self.norm == "batch"}
-        others[f"--estimator {self.estimator}"] = self.estimator != "soft"  # critics then read log-probabilities, not samples
+        others = {
+            f"--share {self.share}": self.share != "none",
+            "--recurrent": self.recurrent,
+            "--norm batch": self.norm == "batch",
+            f"--estimator {self.estimator}": self.estimator != "soft",  # critics read log-probabilities, not samples
+        }
         for option, chosen in others.items():
             if self.infer_policies and chosen:
                 raise UsageError(f"--infer-policies and {option} exclude each other: leave out one of them.")

@@ -185,10 +185,13 @@ def load_team(source: Source, env: Environment, team: str, trust: bool = False) 
     if source.kind == "export":
         return exported(Path(source.place), env.spec, agents)
     run = open_run(source.place)
-    own, here = (getattr(world.compiled, "flavour", "") for world in (settings_of(run, trust).world.build(), env))
+    config = settings_of(run, trust)
+    world = config.world.build()
+    own, here = (getattr(place.compiled, "flavour", "") for place in (world, env))
     if own and here and own != here:
         raise UsageError(f"{run.path} was trained with --flavour {own}, and here it is {here}, in which moves differ: use one.")
-    algo, spec, parameters = load_parameters(run, source, trust)
+    spec = learning_spec(config, world.spec)
+    algo, parameters = load_parameters(run, source, config, spec)
     greedy = algo.greedy
 
     def act(parameters: Any, carry: Any, obs: Array, key: Key, legal: Any) -> tuple[Array, Any]:
@@ -197,8 +200,8 @@ def load_team(source: Source, env: Environment, team: str, trust: bool = False) 
         action, carry = greedy(parameters, *lead)
         return action[0], jax.tree.map(lambda leaf: leaf[0], carry)
 
-    config = configs.to_dict(settings_of(run, trust))
-    kind = json.dumps([config["algorithm"], config["learning"], config["opponents"], repr(spec)], default=str)
+    facts = configs.to_dict(config)
+    kind = json.dumps([facts["algorithm"], facts["learning"], facts["opponents"], repr(spec)], default=str)
     return in_layout(TeamPolicy(agents, algo.begin, act, parameters, kind), spec, env.spec, str(run.path))
 
 
@@ -208,12 +211,10 @@ def settings_of(run: Run, trust: bool = False) -> Config:
     return configs.from_dict(run.config)
 
 
-def load_parameters(run: Run, source: Source, trust: bool = False) -> tuple[Algorithm, Spec, Any]:
-    """Returns the algorithm, the spec and the policy of a run at a moment of its training."""
-    config = settings_of(run, trust)
+def load_parameters(run: Run, source: Source, config: Config, spec: Spec) -> tuple[Algorithm, Any]:
+    """Returns the algorithm and the policy of a run, of which `spec` learned, at a moment of its training."""
     if not 0 <= source.seed_index < config.training.num_seeds:
         raise UsageError(f"{run.path} has {config.training.num_seeds} seeds, and #{source.seed_index} is none of them.")
-    spec = learning_spec(config, config.world.build().spec)
     algo = algorithm_for(config, spec)
     tensors, _ = history.load_at(run, source.at, source.seed_index)
     shapes = jax.eval_shape(lambda: algo.policy(algo.init(prng.key(0))))
@@ -222,7 +223,7 @@ def load_parameters(run: Run, source: Source, trust: bool = False) -> tuple[Algo
     if {name: tensor.shape[1:] for name, tensor in tensors.items()} != wanted:
         raise UsageError(f"the policy of {run.path} does not fit its config.json: restore both, or train anew.")
     chosen = [jnp.asarray(tensors[name][source.seed_index]) for name in names]
-    return algo, spec, jax.tree.unflatten(jax.tree.structure(shapes), chosen)
+    return algo, jax.tree.unflatten(jax.tree.structure(shapes), chosen)
 
 
 def in_layout(policy: TeamPolicy, own: Spec, spec: Spec, place: str) -> TeamPolicy:
