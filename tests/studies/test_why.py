@@ -165,6 +165,14 @@ def test_a_doubtful_step_is_too_large_only_if_returns_swing() -> None:
     assert "swing between -14 and -6" in conclude(swinging)[0].evidence
 
 
+def test_a_small_replay_is_named_if_what_was_learned_comes_and_goes() -> None:
+    (found,) = conclude(case_of(LEARNED, rows=NOISY, buffer_size=500))
+    assert found.name == "replay turned over"
+    assert "swing between -14 and -6" in found.evidence
+    assert conclude(case_of(LEARNED, rows=NOISY)) == [], "a replay that holds enough"
+    assert conclude(case_of(LEARNED, buffer_size=500)) == [], "a team that learned from a small one"
+
+
 def test_a_run_that_rests_far_from_success_fails_although_it_improved() -> None:
     resting = rows_of(*[-10.0, -2.0, -2.1] * 3, **success(0.2))
     gone = case_of(LEARNED, agent={"entropy": 0.001}, rows=resting)

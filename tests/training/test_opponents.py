@@ -13,7 +13,7 @@ import counterpoint
 import matrix_games
 from counterpoint import config as configs
 from counterpoint.algos import league, maddpg
-from counterpoint.algos.league import League, LeaguePolicy, average, chances, decide, judged, with_league
+from counterpoint.algos.league import League, LeaguePolicy, average, chances, decide, judged, number_of, slot_of, with_league
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.envs import make
@@ -208,6 +208,16 @@ def test_scores_are_what_the_others_earn_against_a_member() -> None:
     reward = jnp.array([[9.0, 9.0, 4.0], [9.0, 9.0, 8.0], [2.0, 4.0, 7.0], [5.0, 5.0, 5.0]])
     found = judged(belongs, jnp.full((2, 2), 10.0), reward, jnp.array([1, 1, 0, -1]), jnp.array([0, 0, 1, 0]))
     np.testing.assert_allclose(found, [[10.0, 0.95 * 10 + 0.05 * 6], [0.95 * 10 + 0.05 * 3, 10.0]], rtol=1e-6)
+
+
+def test_rows_of_an_overwritten_member_say_nothing_of_its_successor() -> None:
+    ring = League(3, 1, 0.25, "prioritised")
+    slots = jnp.array([league.NOBODY, 0, 1, 2])
+    four, six = jnp.int32(4), jnp.int32(6)
+    assert number_of(ring, four, slots).tolist() == [league.NOBODY, 3, 1, 2], "the fourth took the place of the first"
+    stored = number_of(ring, four, slots)
+    assert slot_of(ring, four, stored).tolist() == slots.tolist()
+    assert slot_of(ring, six, stored).tolist() == [league.NOBODY, 0, league.NOBODY, league.NOBODY]
 
 
 @pytest.mark.parametrize(

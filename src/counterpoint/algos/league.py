@@ -43,8 +43,8 @@ class LeaguePolicy(NamedTuple):
     current: Any
     past: Any
     """Earlier policies; leaves […, S]."""
-    count: Int[Array, ""]
-    """How many members there are."""
+    added: Int[Array, ""]
+    """How many members were ever added."""
     scores: Float[Array, "T S"]
     """The running mean of the reward that the others earn while team t is played by member s."""
 
@@ -84,8 +84,7 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
         return LeagueAgents(learner, past, zero, zero, jnp.zeros((len(teams), league.size)))
 
     def policy(agents: LeagueAgents) -> LeaguePolicy:
-        count = jnp.minimum(agents.added, league.size)
-        return LeaguePolicy(algo.policy(agents.learner), agents.past, count, agents.scores)
+        return LeaguePolicy(algo.policy(agents.learner), agents.past, agents.added, agents.scores)
 
     def begin(key: Key) -> LeagueCarry:
         current, past, chance = jax.random.split(key, 3)
@@ -108,7 +107,7 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
         keys = jax.random.split(key_past, obs.shape[0])
         theirs, past = jax.vmap(earlier)(member, carry.past, obs, keys, legal)
         replaced = jnp.asarray(belongs)[team] & (member >= 0)[:, None]
-        played = (extras, member, team)
+        played = (extras, number_of(league, policy.added, member), team)
         return jnp.where(replaced[..., None], theirs, action), LeagueCarry(current, past, member, team, carry.chance), played
 
     def greedy(policy: LeaguePolicy, carry: LeagueCarry, obs: Array, legal: Any = None) -> tuple[Array, LeagueCarry]:
@@ -116,9 +115,9 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
         return action, carry._replace(current=current)
 
     def update(agents: LeagueAgents, batch: Transition, key: Key) -> tuple[LeagueAgents, Metrics]:
-        own, member, team = batch.extras
+        own, number, team = batch.extras
         learner, metrics = algo.update(agents.learner, batch._replace(extras=own), key)
-        scores = judged(belongs, agents.scores, batch.reward, member, team, axis)
+        scores = judged(belongs, agents.scores, batch.reward, slot_of(league, agents.added, number), team, axis)
         updates = agents.updates + 1
         due, slot = updates % league.every == 0, agents.added % league.size
         past = jax.lax.cond(
@@ -134,6 +133,16 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
     )
 
 
+def number_of(league: League, added: Int[Array, ""], slot: Int[Array, "*b"]) -> Int[Array, "*b"]:
+    """Returns which of all members ever added is in a slot of the ring."""
+    return jnp.where(slot >= 0, added - 1 - (added - 1 - slot) % league.size, slot)
+
+
+def slot_of(league: League, added: Int[Array, ""], number: Int[Array, "*b"]) -> Int[Array, "*b"]:
+    """Returns the slot of a member; `NOBODY` if another one has taken it since the row was stored."""
+    return jnp.where((number >= 0) & (number >= added - league.size), number % league.size, NOBODY)
+
+
 def average(scores: Float[Array, "T S"], added: Int[Array, ""]) -> Float[Array, " T"]:
     """Returns the mean score of the members so far, which a new one gets: nothing is known of it."""
     there = jnp.arange(scores.shape[1]) < added
@@ -145,10 +154,10 @@ def decide(
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Returns the member of this episode and the team that it plays; what was decided before stays."""
     side = jnp.minimum((chance[1] * policy.scores.shape[0]).astype(jnp.int32), policy.scores.shape[0] - 1)
-    weights = chances(league, policy.count, policy.scores[side])
-    edges = jnp.cumsum(weights)
-    drawn = jnp.minimum(jnp.sum(chance[2] * edges[-1] >= edges), jnp.maximum(policy.count - 1, 0)).astype(jnp.int32)
-    drawn = jnp.where((policy.count > 0) & (chance[0] < league.share), drawn, NOBODY)
+    count = jnp.minimum(policy.added, league.size)
+    edges = jnp.cumsum(chances(league, count, policy.scores[side]))
+    drawn = jnp.minimum(jnp.sum(chance[2] * edges[-1] >= edges), jnp.maximum(count - 1, 0)).astype(jnp.int32)
+    drawn = jnp.where((count > 0) & (chance[0] < league.share), drawn, NOBODY)
     undecided = member == UNDECIDED
     return jnp.where(undecided, drawn, member), jnp.where(undecided, side, team)
 

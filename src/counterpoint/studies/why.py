@@ -256,12 +256,13 @@ def too_little_data(case: Case) -> Finding | None:
 
 
 def forgetting(case: Case) -> Finding | None:
-    """The replay holds only the last few episodes, or what was learned is gone."""
+    """The replay holds only the last few episodes, and what was learned is gone or comes and goes."""
     if case.solved or not case.replays or "buffer_size" not in case.settings:
         return None
     held = case.get("buffer_size") / max(1.0, _length(case))
     small = held < FEW_EPISODES and case.steps > 10 * case.get("buffer_size")
-    if not small or not (case.failing or case.lost):
+    swings = _swings(case)
+    if not small or not (case.failing or case.lost or swings):
         return None
     turned = case.steps // case.get("buffer_size")
     enough = _round(max(200.0 * _length(case), 50.0 * case.get("batch_size", 1), 10.0 * case.get("buffer_size")))
@@ -269,7 +270,7 @@ def forgetting(case: Case) -> Finding | None:
         "replay turned over",
         "The replay is so small that critics learn the last few episodes and forget all others.",
         f"The replay holds {case.get('buffer_size')} transitions, {held:.0f} episodes, and was overwritten {turned} times"
-        f"{_fall(case)}.",
+        f"{_fall(case) or swings and f'; {swings}'}.",
         f"Keep more: --buffer-size {enough}.",
     )
 
