@@ -7,6 +7,7 @@ writes a table with the mean gain over seeds and its 95 % interval. What exists 
 """
 
 import csv
+import itertools
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from counterpoint.runs import open_run, stats
 from counterpoint.runs.tables import markdown_table
 from counterpoint.training.train import is_finished
 
-SEEDS = 5
+SEEDS, SCENARIOS, TEAMS = 5, ("simple_push", "simple_tag"), ("adversary", "good")
 KINDS = {"plain": {}, "league": {"league": 10}, "prioritised league": {"league": 10, "league_draw": "prioritised"}}
 
 
@@ -30,25 +31,32 @@ def trained(folder: Path, name: str, episodes: int, **settings: object) -> count
     return run if is_finished(run, episodes) else counterpoint.resume(path)
 
 
+def gain(folder: Path, run: counterpoint.Run, cell: tuple[str, str, str, int]) -> float:
+    """Returns what a best response gains against a frozen team of one seed, from the table of earlier calls if it is there."""
+    table, words = folder / "gains.csv", list(map(str, cell))
+    if table.exists():
+        for *known, number in csv.reader(table.open()):
+            if known == words:
+                return float(number)
+    found = counterpoint.exploit(run, cell[2], seed_index=cell[3], out=folder / "responses").gain.mean
+    with table.open("a", newline="") as file:
+        csv.writer(file).writerow([*words, found])
+    return found
+
+
 def main(folder: Path, episodes: int) -> None:
-    cells, rows = folder / "gains.csv", []
     folder.mkdir(parents=True, exist_ok=True)
-    known = {tuple(row[:4]): float(row[4]) for row in csv.reader(cells.open())} if cells.exists() else {}
-    for scenario in ("simple_tag", "simple_push"):
-        for kind, settings in KINDS.items():
+    gains: dict[tuple[str, str, str], list[float]] = {}
+    for kind, settings in KINDS.items():
+        for scenario in SCENARIOS:
             run = trained(folder, f"{scenario}-{kind.replace(' ', '-')}", episodes, scenario=scenario, **settings)
-            for team in ("adversary", "good"):
-                gains = []
-                for k in range(SEEDS):
-                    cell = (scenario, kind, team, str(k))
-                    if cell not in known:
-                        found = counterpoint.exploit(run, team, seed_index=k, out=folder / "responses").gain
-                        known[cell] = found.mean
-                        with cells.open("a", newline="") as file:
-                            csv.writer(file).writerow([*cell, known[cell]])
-                    gains.append(known[cell])
-                low, high = stats.bootstrap_interval(gains)
-                rows.append([scenario, team, kind, sum(gains) / SEEDS, f"{low:.2f} … {high:.2f}"])
+            for team in TEAMS:
+                gains[scenario, team, kind] = [gain(folder, run, (scenario, kind, team, k)) for k in range(SEEDS)]
+    rows = []
+    for scenario, team, kind in itertools.product(SCENARIOS, TEAMS, KINDS):
+        found = gains[scenario, team, kind]
+        low, high = stats.bootstrap_interval(found)
+        rows.append([scenario, team, kind, sum(found) / SEEDS, f"{low:.2f} … {high:.2f}"])
     table = markdown_table(["world", "frozen team", "training", "gain of the best response", "95 % over seeds"], rows)
     (folder / "league.md").write_text(table)
     print(table)

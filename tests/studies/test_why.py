@@ -165,6 +165,11 @@ def test_a_doubtful_step_is_too_large_only_if_returns_swing() -> None:
     assert "swing between -14 and -6" in conclude(swinging)[0].evidence
 
 
+def test_dead_units_follow_from_observations_that_hardly_differ() -> None:
+    (found,) = conclude(case_of(agent={"alive": (0.0, 0.0), "variation": 0.001, "spread": 0.001}))
+    assert found.name == "ignores its observation"
+
+
 def test_a_small_replay_is_named_if_what_was_learned_comes_and_goes() -> None:
     (found,) = conclude(case_of(LEARNED, rows=NOISY, buffer_size=500))
     assert found.name == "replay turned over"

@@ -281,6 +281,8 @@ def dead_units(case: Case) -> Finding | None:
     if not case.failing or worst is None:
         return None
     agent = next(agent for agent in case.agents if agent.name == worst[0])
+    if agent.spread < SMALL_OBS:  # units that are shown the same are alive or dead by their biases
+        return None
     depth = agent.alive.index(worst[1]) + 1
     norm = "choose --norm layer" if case.get("norm") == "none" else "start anew with another seed"
     return Finding(
