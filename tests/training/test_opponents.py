@@ -19,7 +19,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.envs import make
 from counterpoint.envs.against import Against
 from counterpoint.runs.folder import Run
-from counterpoint.studies.exploit import exploit, respond
+from counterpoint.studies.exploit import chosen, exploit, respond
 from counterpoint.studies.tournament import Arena, elo, tournament
 from counterpoint.training import opponents
 from counterpoint.training import train as experiment
@@ -330,6 +330,18 @@ def test_exploitability_of_paper_is_two(row: Run, tmp_path: Path) -> None:
         exploit(row, "col")
     with pytest.raises(UsageError, match="choose --team col or --team row"):
         exploit(row, "wolves")
+
+
+@pytest.mark.slow
+def test_the_incumbents_are_a_response_among_others(row: Run) -> None:
+    """The trained row plays paper, which loses against scissors; rock, as the incumbent, wins."""
+    world = matrix_games.RockPaperScissors()
+    scissors, rock = (
+        opponents.load_team(opponents.Source(f"{HERE}:{name}"), world, team)
+        for name, team in (("scissors", "col"), ("rock", "row"))
+    )
+    assert chosen(Arena(world), scissors, row, "row", 20, rock) is rock
+    assert chosen(Arena(world), scissors, row, "row", 20) is not rock
 
 
 @pytest.mark.slow
