@@ -344,6 +344,22 @@ def test_any_kept_policy_plays_and_the_newest_is_followed(browser, tmp_path):
         assert page.problems() == []
 
 
+def test_a_stage_opened_before_the_first_policy_plays_when_there_is_one(browser, tmp_path):
+    trained = trained_run()
+    shutil.copytree(trained.path, tmp_path / "team")
+    shutil.rmtree(tmp_path / "team" / "policies")
+    policy = tmp_path / "team" / "policy.safetensors"
+    saved = policy.read_bytes()
+    policy.unlink()
+    with served(tmp_path) as server:
+        page = visit(browser, server, address("team", tab="stage"))
+        page.wait("document.getElementById('stage-note').textContent.includes('has saved no policy yet')")
+        policy.write_bytes(saved)
+        page.wait("app.player.page?.frames_drawn > 2")
+        assert page.run("document.getElementById('stage-note').textContent") == ""
+        assert page.run("app.player.page.document.getElementById('moment-text').textContent") == "after 48 episodes"
+
+
 def test_a_run_that_cannot_play_says_why(browser, tmp_path):
     run = made_run(tmp_path, "data only")
     run.gif_path.write_bytes((Path(__file__).parents[2] / "docs" / "images" / "tag.gif").read_bytes())
