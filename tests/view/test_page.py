@@ -237,7 +237,7 @@ def test_a_team_follows_another_run(page):
     first = page.run("Array.from(counterpoint.stage.decide(counterpoint.stage.frame).action)")
     page.run("document.querySelector('#swaps select[data-team=adversary]').focus()")
     page.key("ArrowDown")
-    chosen = page.run("[counterpoint.stage.chosen.adversary, counterpoint.stage.chosen.good, counterpoint.info.last]")
+    chosen = page.run("[counterpoint.stage.chosen.adversary, counterpoint.stage.chosen.good, counterpoint.moment()]")
     assert chosen[0] != chosen[1] == chosen[2]
     assert page.run("counterpoint.info.policies[counterpoint.stage.chosen.adversary].label") == "second"
     second = page.run("Array.from(counterpoint.stage.decide(counterpoint.stage.frame).action)")
@@ -251,7 +251,26 @@ def test_the_slider_goes_back_to_the_untrained_team(page):
     assert page.run("counterpoint.stage.chosen.good") == 0
     assert page.run("document.getElementById('moment-text').textContent") == "untrained"
     page.key("End")
-    assert page.run("counterpoint.stage.chosen.good") == page.run("counterpoint.info.last")
+    assert page.run("counterpoint.stage.chosen.good") == page.run("counterpoint.moment()")
+
+
+def test_an_earlier_policy_plays_first_and_the_history_stays(runs, shared, tmp_path, browser):
+    written = counterpoint.share(runs[0], tmp_path / "team.html", at=16)
+    assert written.moments == shared.moments
+    page = browser.page()
+    page.open(written.path)
+    page.wait("counterpoint.frames_drawn > 2")
+    labels = page.run("counterpoint.info.moments.map((k) => counterpoint.info.policies[k].label)")
+    assert labels == ["untrained", "after 16 episodes", "after 32 episodes", "after 48 episodes"]
+    shown = "[document.getElementById('moment-text').textContent, document.getElementById('moment').value]"
+    assert page.run(shown) == ["after 16 episodes", "1"]
+    assert set(page.run("Object.values(counterpoint.stage.chosen)")) == {1}
+    assert "after 16 episodes" in page.run("document.querySelector('.about').textContent")
+    page.run("document.getElementById('moment').focus()")
+    page.key("End")
+    assert page.run(shown) == ["after 48 episodes", "3"]
+    assert set(page.run("Object.values(counterpoint.stage.chosen)")) == {3}
+    assert page.problems() == []
 
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror="document.title=1">\x1b[31m"\u202e'
@@ -297,6 +316,17 @@ def test_the_command_writes_beside_the_run(runs, monkeypatch, capsys):
     assert written.stat().st_size < LARGEST
     assert f"→ {written}" in capsys.readouterr().out
     assert "after 16 episodes" in written.read_text()
+
+
+def test_a_page_beyond_a_megabyte_says_what_makes_it_large(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("counterpoint.view.share.LARGEST", 100_000)
+    words = ["counterpoint", "share", str(runs[0].path), "--out", str(tmp_path / "team.html"), "--with", str(runs[1].path)]
+    monkeypatch.setattr(sys, "argv", words)
+    main()
+    printed = capsys.readouterr().out.splitlines()
+    (warning,) = [line for line in printed if "more than" in line]
+    for part in ("more than 100 kB", "the team's policy takes", "those of --with", "leave out --with", "no room for earlier"):
+        assert part in warning
 
 
 def test_a_run_that_names_code_is_shared_only_if_it_is_trusted(runs, tmp_path, monkeypatch):
