@@ -52,7 +52,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 keep(trained(world, folder), world)
     if missing := [world for world in given.only if not (POLICIES / world).exists()]:
-        raise SystemExit(f"the gallery has no team for {', '.join(missing)}: train one with --train, or take one with --take RUN.")
+        raise SystemExit(f"there is no team for {', '.join(missing)}: train one with --train, or take one with --take RUN.")
     for world in given.only:
         build(world)
 

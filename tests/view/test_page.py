@@ -323,7 +323,9 @@ def test_rewards_are_beside_the_agents_and_the_run_is_below(page):
     assert "Last evaluation" in text
     page.click("details summary")
     page.wait("document.querySelector('details').open")
-    settings = page.run("[...document.querySelectorAll('details tbody tr')].map((row) => [...row.children].map((c) => c.textContent))")
+    settings = page.run(
+        "[...document.querySelectorAll('details tbody tr')].map((row) => [...row.children].map((c) => c.textContent))"
+    )
     assert ["learning.num_units", "16"] in settings
     assert page.problems() == []
 

@@ -63,8 +63,8 @@ class Stages:
                 rivals.append((other, rival))
             except UsageError as error:
                 refused.append(f"{other.name} cannot take a team's place here: {error}")
-        if left_out := [other.name for other in others[MOST_RIVALS:]]:
-            refused.append(f"A stage offers {MOST_RIVALS} other runs, so it leaves out {', '.join(left_out)}: choose fewer runs.")
+        if left_out := ", ".join(other.name for other in others[MOST_RIVALS:]):
+            refused.append(f"A stage offers {MOST_RIVALS} other runs, so it leaves out {left_out}: choose fewer runs.")
         return rivals, refused
 
     def _kept(self, run: Run, seed_index: int, moments: Sequence[Policy]) -> list[Policy]:
