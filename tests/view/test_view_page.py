@@ -406,10 +406,11 @@ BODY = (
 
 def test_bodies_agents_and_rivals_of_the_stage_answer_to_the_mouse(browser, tmp_path):
     trained = trained_run()
-    for name in ("team", "rival"):
+    for name in ("team", "sweep/rival"):
         shutil.copytree(trained.path, tmp_path / name)
+    (tmp_path / "sweep" / "grid.json").write_text("{}")
     with served(tmp_path) as server:
-        page = visit(browser, server, address("team", "rival", tab="stage"))
+        page = visit(browser, server, address("team", "sweep/rival", tab="stage"))
         page.wait("app.player.page?.frames_drawn > 2")
         x, y = place_in_frame(page, BODY)
         before = page.run("Array.from(app.player.page.stage.frame.state[0])")
@@ -433,7 +434,7 @@ def test_bodies_agents_and_rivals_of_the_stage_answer_to_the_mouse(browser, tmp_
         page.key("Escape")
         assert page.run("app.player.page.stage.held") is None
         rival = page.run("app.player.page.info.policies.findIndex((policy) => policy.other)")
-        assert page.run(f"app.player.page.info.policies[{rival}].label") == "rival"
+        assert page.run(f"app.player.page.info.policies[{rival}].label") == "sweep/rival"
         page.run("app.player.page.document.querySelector('#swaps select').focus()")
         page.key("ArrowDown")
         assert page.run("app.player.page.stage.chosen.good") == rival
