@@ -51,9 +51,10 @@ def main() -> None:
         if not (POLICIES / world).exists():
             with tempfile.TemporaryDirectory() as folder:
                 keep(trained(world, folder), world)
+    if missing := [world for world in given.only if not (POLICIES / world).exists()]:
+        raise SystemExit(f"there is no team for {', '.join(missing)}: train one with --train, or take one with --take RUN.")
     for world in given.only:
-        if (POLICIES / world).exists():
-            build(world)
+        build(world)
 
 
 def trained(world: str, folder: str) -> Run:

@@ -101,6 +101,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
+        page.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         page.call("Emulation.setEmulatedMedia", features=features)
         if not origin:
@@ -187,15 +188,29 @@ class Page:
             clickCount=0 if kind == "mouseMoved" else 1,
         )
 
-    def click(self, selector: str, left: bool = False) -> None:
-        """Clicks on the middle of an element, or on its left end."""
+    def place(self, selector: str, left: bool = False) -> tuple[float, float]:
+        """Scrolls to an element and returns its middle, or its left end."""
         x, y = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
             " const b = e.getBoundingClientRect(); return [b.left + "
             f"{'2' if left else 'b.width / 2'}, b.top + b.height / 2]; }})()"
         )
+        return x, y
+
+    def click(self, selector: str, left: bool = False) -> None:
+        """Clicks on the middle of an element, or on its left end."""
+        x, y = self.place(selector, left)
         self.mouse("mousePressed", x, y)
         self.mouse("mouseReleased", x, y)
+
+    def touch(self, kind: str, *places: tuple[float, float]) -> None:
+        """Sends a touch event: touchStart and touchMove with the places of fingers, touchEnd without."""
+        self.call("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y} for x, y in places])
+
+    def tap(self, selector: str) -> None:
+        """Taps on the middle of an element."""
+        self.touch("touchStart", self.place(selector))
+        self.touch("touchEnd")
 
     def key(self, key: str, down: bool = True, up: bool = True) -> None:
         """Presses and releases a key."""

@@ -14,6 +14,7 @@ import pytest
 import counterpoint
 from browser import executable, opened
 from counterpoint.algos.base import find
+from counterpoint.algos.ensemble import sizes_of, with_ensemble
 from counterpoint.cli.main import main
 from counterpoint.core import prng
 from counterpoint.core.actions import to_world
@@ -39,16 +40,17 @@ def browser():
         yield running
 
 
-def untrained(world: Any, algorithm: str = "maddpg") -> Policy:
-    """A team with random weights."""
+def untrained(world: Any, algorithm: str = "maddpg", members: int = 1, **settings: Any) -> Policy:
+    """A team with random weights; `members` are the sub-policies of an ensemble."""
     entry, spec = find(algorithm), world.spec
-    algo = entry.make(entry.settings(num_units=16), spec, np.ones((spec.num_agents,) * 2, bool), None)
+    algo = entry.make(entry.settings(num_units=16, **settings), spec, np.ones((spec.num_agents,) * 2, bool), None)
+    algo = with_ensemble(algo, spec, sizes_of(spec, members), algorithm) if members > 1 else algo
     return Policy(world, algo, algo.policy(algo.init(prng.key(1))))
 
 
-def page_of(world: Any, folder: Path, name: str = "", **about: Any) -> tuple[Policy, Path]:
+def page_of(world: Any, folder: Path, name: str = "", team: Policy | None = None, **about: Any) -> tuple[Policy, Path]:
     """A page of an untrained team."""
-    team = untrained(world)
+    team = team or untrained(world)
     built = build(team, [], [], About(run=name or world.name, **about))
     path = folder / "team.html"
     path.write_text(built.html)
@@ -95,8 +97,8 @@ def page_episode(page: Any, seed: int) -> list[Any]:
     )
 
 
-def agrees(world: Any, folder: Path, browser: Any, seeds: tuple[int, ...] = (0, 5)) -> None:
-    team, path = page_of(world, folder)
+def agrees(world: Any, folder: Path, browser: Any, team: Policy | None = None, seeds: tuple[int, ...] = (0, 5)) -> None:
+    team, path = page_of(world, folder, team=team)
     page = browser.page()
     page.open(path)
     page.wait("counterpoint.frames_drawn > 2")
@@ -119,6 +121,22 @@ def test_whole_episodes_agree_with_python(name, tmp_path, browser):
 @pytest.mark.parametrize("name", [name for name in WORLDS if name not in QUICK])
 def test_whole_episodes_of_the_other_worlds_agree(name, tmp_path, browser):
     agrees(make(name), tmp_path, browser)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("simple_tag", {"algorithm": "mappo"}),
+        ("simple_spread", {"algorithm": "coma"}),
+        ("tennis", {"algorithm": "masac"}),
+        ("switch2", {"algorithm": "mappo", "recurrent": True}),
+        ("simple_tag", {"algorithm": "maddpg", "members": 3}),
+    ],
+    ids=["mappo", "coma", "masac", "recurrent", "ensemble"],
+)
+def test_whole_episodes_of_other_algorithms_agree(name, settings, tmp_path, browser):
+    world = make(name)
+    agrees(world, tmp_path, browser, untrained(world, **settings))
 
 
 def test_a_world_of_the_users_own_agrees(tmp_path, browser, monkeypatch):
@@ -231,13 +249,116 @@ def test_a_visitor_takes_over_an_agent(page):
     assert page.problems() == []
 
 
+BODY = (
+    "(() => { const c = counterpoint; c.play(false); c.reset(3); c.paint(); const e = document.getElementById('stage');"
+    " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
+    " const s = c.stage.picture().shapes.find((s) => s[0] === 'c' && s[6] === 'agent_0'); const p = c.painter.at(s[2], s[3]);"
+    " return [b.left + p[0], b.top + p[1]]; })()"
+)
+"""Where an agent is drawn."""
+
+
+def test_a_phone_is_wide_enough_and_answers_to_fingers(shared, browser):
+    page = browser.page(width=390, height=800, touch=True)
+    page.open(shared.path)
+    page.wait("counterpoint.frames_drawn > 2")
+    page.run("counterpoint.faster(30)")
+    page.tap("#agents tr:nth-child(4) button")
+    page.wait("counterpoint.stage.held?.agent === 3")
+    assert page.run("document.getElementById('pad').hidden") is False
+    page.tap("details summary")
+    page.wait("document.querySelector('details').open")
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    for name, choice in (("right", 2), ("up", 4)):
+        page.touch("touchStart", page.place(f"#pad button[aria-label={name}]"))
+        page.wait(f"counterpoint.stage.frame.action?.[3 * 5 + {choice}] === 1")
+        page.touch("touchEnd")
+        page.wait("counterpoint.stage.frame.action?.[3 * 5] === 1")
+    page.tap("#agents tr:nth-child(4) button")
+    page.wait("counterpoint.stage.held === null && document.getElementById('pad').hidden")
+    x, y = page.run(BODY)
+    before = page.run("Array.from(counterpoint.stage.frame.state[0])")
+    page.touch("touchStart", (x, y))
+    page.touch("touchMove", (x - 20, y + 10))
+    page.touch("touchMove", (x - 40, y + 20))
+    page.touch("touchEnd")
+    moved = np.array(page.run("Array.from(counterpoint.stage.frame.state[0])")) - np.array(before)
+    np.testing.assert_allclose(moved[moved != 0] * page.run("counterpoint.painter.scale"), [-40, -20], rtol=1e-3)
+    assert page.problems() == []
+
+
+def test_arrow_buttons_digits_and_speed(page):
+    page.run("document.getElementById('speed').focus()")
+    for key, speed, text in (("Home", 1, "1 steps/s"), ("End", 128, "128 steps/s")):
+        page.key(key)
+        assert page.run("[counterpoint.speed, document.getElementById('speed-text').textContent]") == [speed, text]
+    page.run("document.activeElement.blur(); counterpoint.faster(30)")
+    page.click("#agents tr:nth-child(4) button")
+    x, y = page.place("#pad button[aria-label=left]")
+    page.mouse("mousePressed", x, y)
+    page.wait("counterpoint.stage.frame.action?.[3 * 5 + 1] === 1")
+    page.mouse("mouseReleased", x, y)
+    page.wait("counterpoint.stage.frame.action?.[3 * 5] === 1")
+    page.key("3", up=False)
+    page.wait("counterpoint.stage.frame.action?.[3 * 5 + 3] === 1")
+    page.key("3", down=False)
+    page.wait("counterpoint.stage.frame.action?.[3 * 5] === 1")
+    assert page.problems() == []
+
+
+def test_rewards_are_beside_the_agents_and_the_run_is_below(page):
+    page.run("counterpoint.play(false); counterpoint.reset(1); for (let k = 0; k < 9; k++) counterpoint.step(1)")
+    cells = "(name) => [...document.querySelectorAll(`#agents .${name}`)]"
+    for name, field in (("reward", "reward"), ("return", "returns")):
+        shown = page.run(f"({cells})('{name}').map((cell) => Number(cell.textContent))")
+        np.testing.assert_allclose(shown, page.run(f"Array.from(counterpoint.stage.frame.{field})"), rtol=0.05, atol=6e-4)
+    assert any(page.run("Array.from(counterpoint.stage.frame.returns)"))
+    losses = page.run(f"({cells})('reward').map((cell) => cell.classList.contains('loss'))")
+    assert losses == page.run("Array.from(counterpoint.stage.frame.reward, (reward) => reward < 0)")
+    titles = page.run("[...document.querySelectorAll('.run .curves figure')].map((figure) => figure.textContent)")
+    for team in ("adversary", "good"):
+        assert any(f"return per episode, team {team}" in title for title in titles)
+    assert page.run("document.querySelectorAll('.run .curves svg path, .run .curves svg polyline').length") >= 2
+    text = page.run("document.querySelector('.run').textContent")
+    assert "Last evaluation" in text
+    page.click("details summary")
+    page.wait("document.querySelector('details').open")
+    settings = page.run(
+        "[...document.querySelectorAll('details tbody tr')].map((row) => [...row.children].map((c) => c.textContent))"
+    )
+    assert ["learning.num_units", "16"] in settings
+    assert page.problems() == []
+
+
+def test_words_are_spoken_and_shown(tmp_path, browser):
+    _, path = page_of(make("simple_reference"), tmp_path)
+    page = browser.page()
+    page.open(path)
+    page.wait("counterpoint.frames_drawn > 2")
+    said = "[...document.querySelectorAll('#agents .said')].map((cell) => cell.textContent)"
+    page.wait(f"({said}).every((text) => /, says [A-J]$/.test(text))")
+    assert page.run("counterpoint.stage.picture().shapes.filter((shape) => shape[0] === 's').length") == 2
+    page.run("counterpoint.faster(30)")
+    page.click("#agents tr:nth-child(1) button")
+    assert page.run("[...document.querySelectorAll('#pad .words button')].map((b) => b.textContent).join('')") == "ABCDEFGHIJ"
+    page.click("#pad .words button:nth-child(3)")
+    page.wait(f"counterpoint.stage.frame.action?.[5 + 2] === 1 && {said}[0] === '0, says C'")
+    page.key("7")
+    page.wait(f"counterpoint.stage.frame.action?.[5 + 7] === 1 && {said}[0] === '0, says H'")
+    assert page.run("document.querySelector('#pad .words [aria-pressed=true]').textContent") == "H"
+    page.wait("counterpoint.stage.cursor > 3")  # the picture shows what was said a step before
+    words = page.run("Array.from(counterpoint.stage.picture().shapes.find((shape) => shape[0] === 's')[5])")
+    assert max(range(10), key=words.__getitem__) == 7
+    assert page.problems() == []
+
+
 def test_a_team_follows_another_run(page):
     page.run("counterpoint.play(false); counterpoint.reset(1)")
     assert page.run("document.querySelectorAll('#swaps select').length") == 2
     first = page.run("Array.from(counterpoint.stage.decide(counterpoint.stage.frame).action)")
     page.run("document.querySelector('#swaps select[data-team=adversary]').focus()")
     page.key("ArrowDown")
-    chosen = page.run("[counterpoint.stage.chosen.adversary, counterpoint.stage.chosen.good, counterpoint.info.last]")
+    chosen = page.run("[counterpoint.stage.chosen.adversary, counterpoint.stage.chosen.good, counterpoint.moment()]")
     assert chosen[0] != chosen[1] == chosen[2]
     assert page.run("counterpoint.info.policies[counterpoint.stage.chosen.adversary].label") == "second"
     second = page.run("Array.from(counterpoint.stage.decide(counterpoint.stage.frame).action)")
@@ -251,7 +372,26 @@ def test_the_slider_goes_back_to_the_untrained_team(page):
     assert page.run("counterpoint.stage.chosen.good") == 0
     assert page.run("document.getElementById('moment-text').textContent") == "untrained"
     page.key("End")
-    assert page.run("counterpoint.stage.chosen.good") == page.run("counterpoint.info.last")
+    assert page.run("counterpoint.stage.chosen.good") == page.run("counterpoint.moment()")
+
+
+def test_an_earlier_policy_plays_first_and_the_history_stays(runs, shared, tmp_path, browser):
+    written = counterpoint.share(runs[0], tmp_path / "team.html", at=16)
+    assert written.moments == shared.moments
+    page = browser.page()
+    page.open(written.path)
+    page.wait("counterpoint.frames_drawn > 2")
+    labels = page.run("counterpoint.info.moments.map((k) => counterpoint.info.policies[k].label)")
+    assert labels == ["untrained", "after 16 episodes", "after 32 episodes", "after 48 episodes"]
+    shown = "[document.getElementById('moment-text').textContent, document.getElementById('moment').value]"
+    assert page.run(shown) == ["after 16 episodes", "1"]
+    assert set(page.run("Object.values(counterpoint.stage.chosen)")) == {1}
+    assert "after 16 episodes" in page.run("document.querySelector('.about').textContent")
+    page.run("document.getElementById('moment').focus()")
+    page.key("End")
+    assert page.run(shown) == ["after 48 episodes", "3"]
+    assert set(page.run("Object.values(counterpoint.stage.chosen)")) == {3}
+    assert page.problems() == []
 
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror="document.title=1">\x1b[31m"\u202e'
@@ -297,6 +437,17 @@ def test_the_command_writes_beside_the_run(runs, monkeypatch, capsys):
     assert written.stat().st_size < LARGEST
     assert f"→ {written}" in capsys.readouterr().out
     assert "after 16 episodes" in written.read_text()
+
+
+def test_a_page_beyond_a_megabyte_says_what_makes_it_large(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("counterpoint.view.share.LARGEST", 100_000)
+    words = ["counterpoint", "share", str(runs[0].path), "--out", str(tmp_path / "team.html"), "--with", str(runs[1].path)]
+    monkeypatch.setattr(sys, "argv", words)
+    main()
+    printed = capsys.readouterr().out.splitlines()
+    (warning,) = [line for line in printed if "more than" in line]
+    for part in ("more than 100 kB", "the team's policy takes", "those of --with", "leave out --with", "no room for earlier"):
+        assert part in warning
 
 
 def test_a_run_that_names_code_is_shared_only_if_it_is_trusted(runs, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,59 @@ def test_links_out_of_the_folder_are_not_read(tmp_path):
     assert visitor.get("/api/curves", params={"run": id_of("linked")}).status_code == 404
     assert visitor.get("/api/curves", params={"run": id_of("half")}).status_code == 404
     assert visitor.get("/api/curves", params={"run": id_of(inside.name)}).status_code == 200
+
+
+def made_grid(root: Path, name: str, **cells: dict[str, Any]) -> None:
+    """Makes a grid: runs in a folder that records their settings."""
+    for cell, settings in cells.items():
+        made_run(root / name, cell, reports=3, **settings)
+    (root / name / "grid.json").write_text("{}")
+
+
+def test_the_cells_of_a_grid_are_runs(tmp_path):
+    made_run(tmp_path, "single", lr=0.1)
+    made_grid(tmp_path, "sweep", small={"lr": 0.2}, large={"lr": 0.3})
+    made_grid(tmp_path, "again", small={"lr": 0.4})
+    made_run(tmp_path / "no-grid", "hidden")
+    made_grid(tmp_path / "sweep", "deeper", hidden={})
+    visitor = client(tmp_path)
+    found = {run["name"]: run for run in visitor.get("/api/runs").json()["runs"]}
+    assert set(found) == {"single", "sweep/small", "sweep/large", "again/small"}
+    for name, run in found.items():
+        assert run["id"] == id_of(name)
+        assert run["differs"]
+        fields = {"run": run["id"], "by": "run"}
+        (finding,) = visitor.get("/api/run", params=fields).json()["advice"]
+        assert finding["cure"] == f"Go on: counterpoint resume {tmp_path / name}."
+        (panel,) = visitor.get("/api/curves", params=fields).json()["panels"]
+        assert panel["groups"][0]["label"].endswith(name)
+        assert name in visitor.get("/api/curves.csv", params=fields).text
+        answer = visitor.get("/api/stage", params=fields)
+        assert "has saved no policy yet" in answer.json()["error"]
+
+
+def test_links_out_of_a_grid_are_not_read(tmp_path):
+    outside = made_run(tmp_path / "outside", "private")
+    (tmp_path / "outside" / "grid.json").write_text("{}")
+    root = tmp_path / "runs"
+    made_grid(root, "sweep", small={})
+    made_run(root, "single")
+    (root / "sweep" / "linked").symlink_to(outside.path)
+    (root / "sweep" / "crossed").symlink_to(root / "single")
+    (root / "foreign").symlink_to(tmp_path / "outside")
+    visitor = client(root)
+    states = {run["name"]: run["state"] for run in visitor.get("/api/runs").json()["runs"]}
+    assert states == {
+        "single": "finished",
+        "sweep/small": "finished",
+        "sweep/linked": "unreadable",
+        "sweep/crossed": "unreadable",
+    }
+    for name in ("sweep/linked", "sweep/crossed", "foreign", "foreign/private", "sweep/../single", "sweep"):
+        assert visitor.get("/api/curves", params={"run": id_of(name)}).status_code == 404
+    os.rename(root / "sweep", root / "moved")
+    (root / "sweep").symlink_to(tmp_path / "outside")
+    assert visitor.get("/api/curves", params={"run": id_of("sweep/small")}).status_code == 404
 
 
 @pytest.mark.parametrize("name", ["diverged.txt", "metrics.sums", "learners.sums", "checkpoints", "policies/best.safetensors"])
@@ -445,6 +499,9 @@ def test_a_stage_is_kept_for_the_rivals_that_it_has(tmp_path, monkeypatch):
         act()
         kept.stage(first, 0, [second])
     assert made == [[], ["second"], ["second"]]
+    many = [made_run(tmp_path, f"other-{k}", reports=0, planned=9) for k in range(7)]
+    assert "so it leaves out other-5, other-6: choose fewer runs." in kept.stage(first, 0, many).note
+    assert made[-1] == [f"other-{k}" for k in range(5)]
 
 
 @pytest.mark.parametrize(

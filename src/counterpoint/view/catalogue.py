@@ -1,7 +1,8 @@
 """The runs in a folder as the page lists them. Files are read again only where they have changed.
 
-Pages never name a path: a run is asked for by its id, which is a hash of its folder's name, and only folders directly in the
-served one have an id. A run whose files lead out of that folder by links is not read.
+Pages never name a path: a run is asked for by its id, which is a hash of its name, and only folders directly in the served one
+and the cells of its grids (GRID/CELL) have an id. A run whose files lead out of its folder by links is not read, nor is a grid
+that is a link to the outside.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,6 +49,9 @@ LARGEST = 2**53
 SILENT = 120.0
 """Seconds without a new file after which a running run counts as silent, or ten times the usual interval if that is longer."""
 
+GRID = "grid.json"
+"""The file that makes a folder a grid: the folders in it are runs."""
+
 _Value = TypeVar("_Value")
 _quiet = threading.Lock()
 
@@ -69,9 +73,14 @@ def id_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class WatchedRun(Run):
-    """A run whose metrics are parsed once, line by line as they appear."""
+    """A run whose metrics are parsed once, line by line as they appear. The cell of a grid is named with its grid."""
 
     table: Growing
+    full_name: str
+
+    @property
+    def name(self) -> str:
+        return self.full_name
 
     def rows(self) -> list[dict[str, Cell]]:
         with damage_as_text():  # the list of runs says it
@@ -94,7 +103,7 @@ class Item(NamedTuple):
 
 
 class Catalogue:
-    """The runs directly in a folder."""
+    """The runs directly in a folder and in its grids."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -130,7 +139,7 @@ class Catalogue:
             self._tables[key] = table
             while len(self._tables) > MOST_TABLES:
                 del self._tables[next(iter(self._tables))]
-            return WatchedRun(item.path, table)
+            return WatchedRun(item.path, table, self._name(item.path))
 
     def item(self, key: str) -> Item | None:
         """Returns what the list knows of a run."""
@@ -146,7 +155,7 @@ class Catalogue:
         for path in self._folders():
             files = self._signature(path)
             if files is not None:
-                key = id_of(path.name)
+                key = id_of(self._name(path))
                 found[key] = self._item(path, files, self._items.get(key), revision)
         differing = with_differences([item.summary for item in found.values()])
         for (key, item), whole in zip(list(found.items()), differing, strict=True):
@@ -159,11 +168,16 @@ class Catalogue:
         self._looked = time.monotonic()
 
     def _folders(self) -> list[Path]:
-        try:
-            with os.scandir(self.root) as entries:
-                return [self.root / entry.name for entry in entries if entry.is_dir()]
-        except OSError:
-            return []
+        """Returns the folders that may be runs: those directly in the root, and those in its grids."""
+        found = _subfolders(self.root)
+        return [*found, *(cell for path in found if self._is_grid(path) for cell in _subfolders(path))]
+
+    def _is_grid(self, path: Path) -> bool:
+        return os.path.isfile(path / GRID) and os.path.dirname(os.path.realpath(path)) == self._real
+
+    def _name(self, path: Path) -> str:
+        """Returns the name of a run: that of its folder, or GRID/CELL."""
+        return path.name if path.parent == self.root else f"{path.parent.name}/{path.name}"
 
     def _signature(self, path: Path) -> tuple[Any, ...] | None:
         """Returns what changes when a file of a run does; None if the folder is no run."""
@@ -200,18 +214,30 @@ class Catalogue:
         """Returns a run and a sentence about what is damaged; one that cannot be read must not hide the others."""
         if not self._is_inside(path):
             problem = "Its files are links that lead out of the folder of runs, or no files, so it is not read."
-            return Summary(name=path.name), problem
+            return Summary(name=self._name(path)), problem
         try:
             with damage_as_text() as sentences:
-                read = summary(path)
+                read = replace(summary(path), name=self._name(path))
             return read, " ".join(sentences)
         except Exception as error:
-            return Summary(name=path.name), f"It cannot be read ({type(error).__name__})."
+            return Summary(name=self._name(path)), f"It cannot be read ({type(error).__name__})."
 
     def _is_inside(self, path: Path) -> bool:
         """Returns whether what is read of a run is in its folder, links resolved, and consists of files and folders."""
-        inner = os.path.realpath(path)
-        return os.path.dirname(inner) == self._real and all(_is_plain(place, inner) for place in _places(path))
+        inner, folder = os.path.realpath(path), os.path.realpath(path.parent)
+        outer = folder if path.parent == self.root else os.path.dirname(folder)
+        if os.path.dirname(inner) != folder or outer != self._real:
+            return False
+        return all(_is_plain(place, inner) for place in _places(path))
+
+
+def _subfolders(path: Path) -> list[Path]:
+    """Returns the folders in a folder; none if it cannot be read."""
+    try:
+        with os.scandir(path) as entries:
+            return [path / entry.name for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
 
 
 def _places(path: Path) -> Iterator[str]:
@@ -241,7 +267,7 @@ def listed(key: str, item: Item) -> dict[str, Any]:
         return described(key, item)
     except Exception as error:
         problem = f"It cannot be shown ({type(error).__name__})."
-        return described(key, item._replace(summary=Summary(name=item.path.name), problem=problem))
+        return described(key, item._replace(summary=Summary(name=item.summary.name), problem=problem))
 
 
 def described(key: str, item: Item) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Page {
     const { document, info, stage } = this, moments = info.moments;
     const slider = this.get("moment");
     slider.max = String(moments.length - 1);
-    slider.value = slider.max;
+    slider.value = String(moments.indexOf(info.first));
     slider.addEventListener("input", () => {
       for (const team of info.teams) if (moments.includes(stage.chosen[team])) stage.choose(team, this.moment());
       this.moment_text();
@@ -193,7 +193,6 @@ class Page {
       for (const team of info.teams) if (info.moments.includes(stage.chosen[team])) stage.choose(team, this.moment());
       this.say(`The team is now as ${policy.label}.`);
     }
-    info.last = this.moment();
     this.moment_text();
     this.show();
     return following;
@@ -206,11 +205,11 @@ class Page {
   }
 
   moment() {
-    return this.info.moments[Number(this.get("moment").value) || 0] ?? this.info.last;
+    return this.info.moments[Number(this.get("moment").value) || 0];
   }
 
   moment_text() {
-    const text = this.info.policies[this.info.moments.length > 1 ? this.moment() : this.info.last].label;
+    const text = this.info.policies[this.moment()].label;
     this.get("moment-text").textContent = text;
     this.get("moment").setAttribute("aria-valuetext", text);
   }

@@ -48,6 +48,8 @@ class Shared(NamedTuple):
     """Policies along the way that it holds."""
     note: str
     """Why the world is not drawn; empty if it is."""
+    warning: str
+    """What makes the page larger than it should be; empty if it is not."""
 
 
 def share(
@@ -71,7 +73,7 @@ def share(
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: {path.parent} is not a folder.")
     team = load(run, seed_index, at, env, trust)
-    moments = load_history(run, seed_index, env, trust) if at == "last" else [team]
+    moments = load_history(run, seed_index, env, trust)
     found = [other if isinstance(other, Run) else open_run(other) for other in others]
     rivals = [(other, load(other, 0, "last", env, trust)) for other in found]
     about = About(
@@ -83,7 +85,7 @@ def share(
     page = build(team, moments, [(other.name, rival) for other, rival in rivals], about)
     content = page.html.encode()
     write_whole(path, lambda draft: draft.write_bytes(content))
-    return Shared(path, len(content), page.moments, page.note)
+    return Shared(path, len(content), page.moments, page.note, page.warning)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,20 +102,37 @@ class Built(NamedTuple):
     html: str
     moments: int
     note: str
+    warning: str
 
 
 def build(team: Policy, moments: Sequence[Policy], rivals: Sequence[tuple[str, Policy]], about: About) -> Built:
-    """Returns the text of a page: `team` plays, `moments` are the same team earlier, `rivals` can take a team's place."""
+    """Returns the text of a page: `team` plays first, `moments` are the same team at other times, `rivals` can take a team's
+    place."""
     pages, note = prepared(team, rivals, about)
     final = packed(team, label_of(team), "t0")
     swaps = packed_rivals(rivals)
     empty = pages.text([final, *swaps], [0])
-    earlier = [untrained(team), *(moment for moment in moments if label_of(moment) != label_of(team))]
-    small = [packed(moment, label_of(moment), "t0", 16) for moment in earlier]
+    others = [untrained(team), *(moment for moment in moments if label_of(moment) != label_of(team))]
+    small = [packed(moment, label_of(moment), "t0", 16) for moment in others]
     room = (LARGEST - len(empty.encode()) - 4096) // max((len(json.dumps(policy)) for policy in small), default=1)
-    kept = spread(small, max(room, 0))
-    policies = [*kept, final, *swaps]
-    return Built(pages.text(policies, list(range(len(kept) + 1))), len(kept) + 1, note)
+    own = sorted([*spread(small, max(room, 0)), final], key=lambda policy: policy["episodes"])
+    html = pages.text([*own, *swaps], list(range(len(own))), own.index(final))
+    return Built(html, len(own), note, size_warning(len(html.encode()), final, swaps, len(own)))
+
+
+def size_warning(size: int, team: dict[str, Any], rivals: Sequence[dict[str, Any]], moments: int) -> str:
+    """Returns a sentence about what makes a page large and how to make it smaller; nothing if the page is small enough."""
+    if size <= LARGEST:
+        return ""
+    own, theirs = len(json.dumps(team)), len(json.dumps(rivals)) if rivals else 0
+    parts = [f"the team's policy takes {own / 1000:,.0f} kB"]
+    parts += [f"those of --with {theirs / 1000:,.0f} kB"] if theirs else []
+    history = "" if moments > 1 else " and leaves no room for earlier policies"
+    cure = "leave out --with, or train" if theirs else "train"
+    return (
+        f"the page has {size / 1000:,.0f} kB, more than {LARGEST / 1000:,.0f} kB{history}: {', '.join(parts)}; {cure} smaller"
+        " networks (--num-units) or shared ones (--share role)."
+    )
 
 
 def packed_rivals(rivals: Sequence[tuple[str, Policy]]) -> list[dict[str, Any]]:
@@ -336,12 +355,13 @@ class Pages(NamedTuple):
         own = f"script-src {hashed(self.code)}; style-src {hashed(style_sheet())}"
         return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
-    def text(self, policies: list[dict[str, Any]], moments: list[int]) -> str:
-        """Returns the page with these policies; `moments` are those of the run itself, in the order of training."""
-        info = {**self.info, "policies": policies, "moments": moments, "last": moments[-1]}
+    def text(self, policies: list[dict[str, Any]], moments: list[int], first: int = -1) -> str:
+        """Returns the page with these policies; `moments` are those of the run itself, in the order of training, and `first`
+        is the index of the one that plays first."""
+        info = {**self.info, "policies": policies, "moments": moments, "first": moments[first]}
         data = json.dumps(info, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         about = self.about
-        facts = [about.algorithm, f"run {about.run}", policies[moments[-1]]["label"]]
+        facts = [about.algorithm, f"run {about.run}", policies[moments[first]]["label"]]
         rows = list(about.rows)
         parts = {
             "policy": self.allowed(),

@@ -9,7 +9,7 @@ export class Stage {
     this.program = program;
     this.info = info;
     this.policies = policies;
-    this.chosen = Object.fromEntries(info.teams.map((team) => [team, info.last]));
+    this.chosen = Object.fromEntries(info.teams.map((team) => [team, info.first]));
     this.held = null; // {agent, action}: whom the visitor plays, and the action vector of the next step
     this.start(info.seed);
   }

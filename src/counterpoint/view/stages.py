@@ -37,7 +37,7 @@ class Stages:
         with self._lock:
             moments = load_history(run, seed_index, trust=self._trust)
             team = moments[-1]
-            accepted, refused = self._rivals(team, others[:MOST_RIVALS])
+            accepted, refused = self._rivals(team, others)
             rivals = [(other.name, policy) for other, policy in accepted]
             about = About(run.name, str(run.config.get("algorithm", "")))
             key = (seed_index, *((each.path, _changed(each)) for each in (run, *(other for other, _ in accepted))))
@@ -56,13 +56,15 @@ class Stages:
     def _rivals(self, team: Policy, others: Sequence[Run]) -> tuple[list[tuple[Run, Policy]], list[str]]:
         """Returns the runs that can take a team's place with their policies, and sentences about those that cannot."""
         rivals, refused = [], []
-        for other in others:
+        for other in others[:MOST_RIVALS]:
             try:
                 rival = load(other, trust=self._trust)
                 check_rival(compiled(team).spec, other.name, compiled(rival).spec)
                 rivals.append((other, rival))
             except UsageError as error:
                 refused.append(f"{other.name} cannot take a team's place here: {error}")
+        if left_out := ", ".join(other.name for other in others[MOST_RIVALS:]):
+            refused.append(f"A stage offers {MOST_RIVALS} other runs, so it leaves out {left_out}: choose fewer runs.")
         return rivals, refused
 
     def _kept(self, run: Run, seed_index: int, moments: Sequence[Policy]) -> list[Policy]:

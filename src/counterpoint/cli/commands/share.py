@@ -27,7 +27,8 @@ def share(
         run: The run's folder, or its name in ./runs.
         out: File to write, ending in .html (empty: team.html in the run's folder).
         with_: Other runs of the same world, whose policies can take a team's place.
-        at: Policy that plays first: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
+        at: Policy that plays first: last, best (by evaluation), or a number of episodes (the nearest policy that was kept). The
+            slider reaches the others.
         seed_index: Index of the seed whose policy plays, if the run has several seeds.
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
         trust: Execute the code that the run names even though you did not make the run on this machine.
@@ -35,8 +36,8 @@ def share(
     from counterpoint.view.share import share as write
 
     written = write(run, out, with_, at, seed_index, env, trust)
-    if written.note:
-        print(written.note)
+    for sentence in filter(None, (written.note, written.warning)):
+        print(sentence)
     print(
         f"{written.moments} {'policies' if written.moments > 1 else 'policy'}, {written.size / 1000:,.0f} kB → {written.path}"
     )

@@ -10,6 +10,7 @@ export class Player {
     this.frame = null;
     this.shown = ""; // the run, seed and rivals on the stage
     this.policy = ""; // the version of the newest policy on it
+    this.refused = false; // whether the run could not play with that policy, or without one
     get("stage-seed").addEventListener("change", () => this.run && this.show(this.run, this.others));
     get("follow").addEventListener("change", () => this.run && this.follow(this.run));
   }
@@ -28,9 +29,11 @@ export class Player {
     get("follow-label").hidden = run.state !== "running";
     const fields = { run: run.id, seed: get("stage-seed").value || 0, with: others.map((other) => other.id) };
     const wanted = JSON.stringify(fields);
-    if (wanted === this.shown) return this.follow(run);
+    const again = this.refused && run.policy !== this.policy; // a live run has saved its first policy
+    if (wanted === this.shown && !again) return this.follow(run);
     this.shown = wanted;
     this.policy = run.policy;
+    this.refused = false;
     this.#clear();
     say(get("stage-note"), "Translating the world and its policies for this page …");
     get("view-stage").setAttribute("aria-busy", "true");
@@ -40,8 +43,15 @@ export class Player {
       say(get("stage-note"), found.note);
       this.#open(address("/stage", fields), run);
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
+      if (this.shown !== wanted) return;
+      if (!(error instanceof Refused)) {
+        this.shown = ""; // the server did not answer: the next change asks again
+        throw error;
+      }
+      this.refused = true;
       await this.#instead(run, error.message, wanted);
+      const late = this.shown === wanted && this.run.policy !== this.policy; // the policy was saved while the server answered
+      if (late) await this.show(this.run, this.others);
     } finally {
       get("view-stage").setAttribute("aria-busy", "false");
     }
@@ -62,6 +72,7 @@ export class Player {
       const fit = () => (frame.style.height = `${Math.ceil(inner.body.getBoundingClientRect().height) + 4}px`);
       new ResizeObserver(fit).observe(inner.body);
       fit();
+      if (this.frame === frame) this.follow(this.run); // a policy may have been saved while the stage was built
     });
     this.frame = frame;
     get("stage").replaceChildren(frame);
