@@ -36,6 +36,11 @@ class Finding(NamedTuple):
     """What to do if it is not all right; for an optional package, how to get it."""
 
 
+def doctor() -> list[Finding]:
+    """Returns what `counterpoint doctor` prints. The machine can train if every finding is `ok`; it takes about a minute."""
+    return list(examine())
+
+
 def examine(train: Callable[..., Any] | None = None) -> Iterator[Finding]:
     """Yields findings as they are made, the quick ones first; `train` takes the place of `counterpoint.train`."""
     yield from versions()
