@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import make_gallery  # noqa: E402 — the path comes first
+
 from browser import Browser, opened  # noqa: E402
 from served import served  # noqa: E402
 
