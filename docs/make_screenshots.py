@@ -1,6 +1,7 @@
 """Takes screenshots, wide and narrow, light and dark.
 
-`python docs/make_screenshots.py PAGE [FOLDER]` shows a page that `counterpoint share` wrote,
+`python docs/make_screenshots.py share [FOLDER]` shows the gallery's page of simple_speaker_listener, which it builds first,
+`python docs/make_screenshots.py PAGE [FOLDER]` any other page that `counterpoint share` wrote,
 `python docs/make_screenshots.py view [FOLDER]` the page of `counterpoint view` for runs that are made of docs/results and
 docs/gallery/policies; the delays of the one with learners are invented.
 `python docs/make_screenshots.py site [FOLDER]` shows pages of the documentation that `make docs` built in site/.
@@ -12,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ import numpy as np
 from counterpoint import runs
 from counterpoint.runs import lock
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from browser import Browser, opened  # noqa: E402 — the path comes first
+import make_gallery  # noqa: E402 — the path comes first
+
+from browser import Browser, opened  # noqa: E402
 from served import served  # noqa: E402
 
 SIZES = {"wide": (1100, 860), "narrow": (375, 800)}
@@ -48,9 +51,15 @@ def shoot(page: Any, path: Path) -> None:
         print(problem, file=sys.stderr)
 
 
-def share(browser: Browser, file: str, target: Path) -> None:
+def gallery_page(world: str = "simple_speaker_listener") -> Path:
+    """Builds a page of the gallery and returns its file."""
+    make_gallery.build(world)
+    return make_gallery.PAGES / f"{world}.html"
+
+
+def share(browser: Browser, file: Path, target: Path) -> None:
     for look, page in looks(browser, SIZES):
-        page.open(Path(file))
+        page.open(file)
         page.wait("counterpoint.frames_drawn > 2 && counterpoint.stage.cursor >= 8")
         page.run("counterpoint.play(false)")
         page.wait("!counterpoint.dirty")
@@ -59,7 +68,8 @@ def share(browser: Browser, file: str, target: Path) -> None:
 
 def view(browser: Browser, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        place = Path(folder) / "runs"
+        stack.enter_context(chdir(folder))  # so that the page shows a short name of the folder
+        place = Path("runs")
         busy = made_runs(place)
         stack.enter_context(lock.hold(busy))
         server = stack.enter_context(served(place))
@@ -166,14 +176,14 @@ def site(browser: Browser, target: Path) -> None:
 
 
 def main(what: str, folder: str = "") -> None:
-    target = Path(folder) if folder else ROOT / "docs" / "images"
+    target = Path(folder).resolve() if folder else ROOT / "docs" / "images"
     with opened() as browser:
         if what == "view":
             view(browser, target)
         elif what == "site":
             site(browser, target)
         else:
-            share(browser, what, target)
+            share(browser, gallery_page() if what == "share" else Path(what), target)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from counterpoint.policies.policy import random_team as random_team
     from counterpoint.runs.folder import Run as Run
     from counterpoint.studies.compare import compare as compare
+    from counterpoint.studies.doctor import doctor as doctor
     from counterpoint.studies.exploit import exploit as exploit
     from counterpoint.studies.grid import grid as grid
     from counterpoint.studies.tournament import tournament as tournament
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from counterpoint.training.keywords import TrainSettings as TrainSettings
     from counterpoint.training.train import resume as resume
     from counterpoint.training.train import train as train
+    from counterpoint.view.opened import view_runs as view_runs
     from counterpoint.view.share import share as share
 
 __version__ = "0.1.0"
@@ -62,6 +64,7 @@ _HOMES = {
     "counterpoint.policies.policy": ("Policy", "load", "random_team"),
     "counterpoint.runs.folder": ("Run",),
     "counterpoint.studies.compare": ("compare",),
+    "counterpoint.studies.doctor": ("doctor",),
     "counterpoint.studies.exploit": ("exploit",),
     "counterpoint.studies.grid": ("grid",),
     "counterpoint.studies.tournament": ("tournament",),
@@ -75,6 +78,7 @@ _HOMES = {
     "counterpoint.trainers.team": ("Memory",),
     "counterpoint.training.keywords": ("TrainSettings",),
     "counterpoint.training.train": ("resume", "train"),
+    "counterpoint.view.opened": ("view_runs",),
     "counterpoint.view.share": ("share",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

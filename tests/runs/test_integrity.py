@@ -106,6 +106,17 @@ def test_damaged_rows_are_left_out_with_a_warning_and_a_resume_drops_them(run: R
     assert len(run.rows()) == 9
 
 
+def test_a_damaged_row_is_found_although_a_record_before_it_lost_a_byte(run: Run) -> None:
+    sums = metrics.sums_path(run.metrics_path)
+    data = sums.read_bytes()
+    sums.write_bytes(data[: 3 * metrics.RECORD] + data[3 * metrics.RECORD + 1 :])
+    lines = run.metrics_path.read_bytes().split(b"\n")
+    lines[25] = lines[25].replace(b"2", b"3", 1)
+    run.metrics_path.write_bytes(b"\n".join(lines))
+    with pytest.warns(Damage, match="2 of 30 rows"):  # the row, and the one whose record is gone
+        assert len(run.rows()) == 28
+
+
 def test_a_table_with_damaged_columns_is_moved_aside_by_a_resume(run: Run) -> None:
     run.metrics_path.write_bytes(b"stop" + run.metrics_path.read_bytes()[4:])
     with pytest.raises(UsageError, match="damaged in its first line"):

@@ -21,8 +21,15 @@ def test_an_untrained_policy_is_a_problem_and_a_trained_one_is_not(monkeypatch: 
     assert good.ok
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_short_training_learns_what_it_must(seed: int) -> None:
+    (found,) = doctor.learning(lambda **settings: counterpoint.train(**settings | {"seed": seed}))
+    assert found.ok, found.value
+
+
 def test_the_short_training_has_settings_that_exist() -> None:
-    assert configs.override(configs.Config(), **doctor.PROBE).training.num_episodes == 1500
+    assert configs.override(configs.Config(), **doctor.PROBE).training.num_episodes == 2000
 
 
 def test_slow_training_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +78,7 @@ def test_the_command_prints_findings_and_fails_with_one_sentence(
     out, err = capsys.readouterr()
     assert ("this machine can train" in out) is fine
     assert ("1 problem found: free memory: close programs." in err) is not fine
+    assert counterpoint.doctor() == findings
 
 
 def test_training_speed_is_measured_in_steps_per_second(monkeypatch: pytest.MonkeyPatch) -> None:

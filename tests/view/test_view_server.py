@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import warnings
+import webbrowser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import counterpoint
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
@@ -605,6 +609,27 @@ def test_the_command_prints_a_link_and_ends_when_interrupted(folder):
         _, errors = process.communicate(timeout=60)
     assert process.returncode in (0, 130)
     assert "Traceback" not in errors
+
+
+def test_python_serves_the_page_until_it_is_closed(folder):
+    with counterpoint.view_runs(folder / "slow") as page:
+        address = page.url.partition("#")[0]
+        with urllib.request.urlopen(address.replace("?", "api/runs?")) as answer:
+            assert {run["name"] for run in json.load(answer)["runs"]} == {"slow", "fast", "tag"}
+        assert page.url.endswith(f"#run={id_of('slow')}")
+        with pytest.raises(UsageError, match="cannot be used"):
+            counterpoint.view_runs(folder, port=int(address.partition("/?")[0].rpartition(":")[2]))
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address)
+    page.close()
+    page.wait()
+
+
+def test_python_opens_the_browser_if_asked(folder, monkeypatch):
+    links = []
+    monkeypatch.setattr(webbrowser, "open", links.append)
+    with counterpoint.view_runs(folder, open_browser=True) as page:
+        assert links == [page.url]
 
 
 def test_json_is_json(folder):

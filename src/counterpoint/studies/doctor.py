@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PROBE: dict[str, Any] = {
-    **{"scenario": "simple", "num_episodes": 1500, "num_envs": 10, "update_every": 10, "batch_size": 256},
-    **{"buffer_size": 60_000, "lr": 3e-3, "lr_steps": 3500, "gamma": 0.75, "critic_activation": "silu", "temperature": 0.5},
-    **{"report_every": 1500, "save_rate": 1500, "plots_dir": ""},
+    **{"scenario": "simple", "num_episodes": 2000, "num_envs": 10, "update_every": 10, "batch_size": 256},
+    **{"buffer_size": 60_000, "lr": 3e-3, "lr_steps": 4800, "gamma": 0.75, "critic_activation": "silu", "temperature": 0.5},
+    **{"report_every": 2000, "save_rate": 2000, "plots_dir": ""},
 }
-"""A training of one agent in seconds; on every seed that we tried it ends with a success far above `LEARNED`."""
+"""A training of one agent in seconds; each of the seeds 0 to 19 ended with a success of 1.00 in 200 episodes.
+
+With 1500 episodes, one of the seeds 0 to 9 ended with 0.72, so a machine that rounds differently could have failed.
+"""
 LEARNED = 0.8
 """The success that it must reach."""
 PER_GFLOP = 30.0
@@ -34,6 +37,11 @@ class Finding(NamedTuple):
     ok: bool
     advice: str = ""
     """What to do if it is not all right; for an optional package, how to get it."""
+
+
+def doctor() -> list[Finding]:
+    """Returns what `counterpoint doctor` prints. The machine can train if every finding is `ok`; it takes about a minute."""
+    return list(examine())
 
 
 def examine(train: Callable[..., Any] | None = None) -> Iterator[Finding]:

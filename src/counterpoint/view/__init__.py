@@ -6,6 +6,7 @@ javascript.py  JAX functions as JavaScript on typed arrays
 drawing.py     a world's `draw` as JavaScript, and which shapes can be dragged
 curves.py      learning curves and tables inside the page
 server.py      `serve`: the runs in a folder as a page on this machine (the extra `view`)
+opened.py      `view_runs`: that page from Python, served by a thread
 guard.py       who may ask that server, and what its page may do
 catalogue.py   the runs in a folder, read again only where files have changed
 charts.py      curves and statistics of chosen runs

@@ -26,7 +26,10 @@ def plain(text: Any) -> str:
 
     Halves of characters, which UTF-8 cannot hold, become replacement characters.
     """
-    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", str(text))
+    text = str(text)
+    if text.isascii() and text.isprintable():  # nearly every text: a list of runs has tens of thousands
+        return text
+    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", text)
     text = re.sub("[\ud800-\udfff]", "\ufffd", text)
     return re.sub("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]", "", text)
 

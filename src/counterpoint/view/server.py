@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly  # pyright: ignore[reportMissingImports] — an extra
 import uvicorn  # pyright: ignore[reportMissingImports]
@@ -48,22 +48,41 @@ def serve(folder: str | Path = RUNS, port: int = 0, open_browser: bool = False, 
 
     A single run stands for the folder that it is in. Port 0 is any free one.
     """
+    ready = prepare(folder, port, trust)
+    print(f"the runs in {ready.root} → {ready.link}", flush=True)
+    print("The page is only for you: it is served on this machine, and the link holds the key. Ctrl-C ends it.", flush=True)
+    if open_browser:
+        webbrowser.open(ready.link)
+    with suppress(KeyboardInterrupt):
+        ready.run()
+
+
+class Ready(NamedTuple):
+    """A server whose port is open, and which answers as soon as it runs."""
+
+    root: Path
+    link: str
+    listener: socket.socket
+    server: uvicorn.Server
+
+    def run(self) -> None:
+        """Answers requests until the server is told to exit."""
+        with self.listener:
+            self.server.run(sockets=[self.listener])
+
+
+def prepare(folder: str | Path, port: int, trust: bool) -> Ready:
+    """Opens a port of this machine for the runs in a folder; refuses a port that is taken."""
     root, chosen = place_of(folder)
     try:
         listener = socket.create_server((LOOPBACK, port))
     except (OSError, OverflowError) as error:
         raise UsageError(f"--port {port} cannot be used ({error}): leave it out to get a free one.") from None
-    with listener:
-        port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-        app = application(root, token, port, trust)
-        link = f"http://{LOOPBACK}:{port}/?token={token}" + (f"#run={id_of(chosen)}" if chosen else "")
-        print(f"the runs in {root} → {link}", flush=True)
-        print("The page is only for you: it is served on this machine, and the link holds the key. Ctrl-C ends it.", flush=True)
-        if open_browser:
-            webbrowser.open(link)
-        settings = uvicorn.Config(app, log_level="error", access_log=False, server_header=False, ws="none", lifespan="off")
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(settings).run(sockets=[listener])
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
+    app = application(root, token, port, trust)
+    link = f"http://{LOOPBACK}:{port}/?token={token}" + (f"#run={id_of(chosen)}" if chosen else "")
+    settings = uvicorn.Config(app, log_level="error", access_log=False, server_header=False, ws="none", lifespan="off")
+    return Ready(root, link, listener, uvicorn.Server(settings))
 
 
 def place_of(folder: str | Path) -> tuple[Path, str]:

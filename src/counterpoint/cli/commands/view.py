@@ -27,15 +27,8 @@ def view(
         open: Open the page in the browser.
         trust: Let the stage execute code that runs name, such as their environment, even if you did not make them here.
     """
-    from counterpoint.core.errors import UsageError
+    from counterpoint.view.opened import server_module
 
-    try:
-        from counterpoint.view.server import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "counterpoint":
-            raise
-        raise UsageError(
-            f"counterpoint view needs {error.name}, which is not installed: pip install 'counterpoint[view]'."
-        ) from None
+    server = server_module()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the accelerators are for whoever trains
-    serve(runs, port, open, trust)
+    server.serve(runs, port, open, trust)
