@@ -24,18 +24,18 @@ export class Learners {
         keys(this.chart);
       }
       const rows = found.learners.map(summary);
+      const shown = found.begins.map(([update]) => update), span = `${shown[0]} to ${shown[shown.length - 1]}`;
       place.replaceChildren(
+        element("h2", {}, `Updates ${span}: computing (solid), waiting and transfer (faint)`),
         this.chart,
         element("h2", {}, "All recorded updates"),
         element("div", { className: "scroll-x" }, table(["learner", "tasks", "used", "unused", "stopped", "lost", "remark"], rows)),
         element("p", { className: "help" }, `Used: ${WORDS.used}. Unused: ${WORDS.unused}. Stopped: ${WORDS.stopped}. Lost: the learner died or hung.`),
       );
       for (const row of place.querySelectorAll("tbody tr")) row.classList.toggle("trouble", /dead|late/.test(row.lastElementChild.textContent));
-      const shown = found.begins.map(([update]) => update);
       const dead = rows.filter((row) => /dead/.test(row[6])).length, late = rows.filter((row) => /late/.test(row[6])).length;
-      this.chart.setAttribute("aria-label", `Tasks of ${rows.length} learners in updates ${shown[0]} to ${shown[shown.length - 1]}; ${late} are often late, ${dead} were lost. The table below has the numbers.`);
+      this.chart.setAttribute("aria-label", `Tasks of ${rows.length} learners in updates ${span}; ${late} are often late, ${dead} were lost. The table below has the numbers.`);
       await Plotly.react(this.chart, traces_of(found), layout({
-        title: { text: `updates ${shown[0]} to ${shown[shown.length - 1]}: computing (solid), waiting and transfer (faint)`, font: { size: 14 }, x: 0, xref: "paper", xanchor: "left" },
         barmode: "overlay", bargap: 0.3, hovermode: "closest", uirevision: run.id, height: 150 + 22 * rows.length, showlegend: true,
         legend: { orientation: "h", x: 0, y: -70 / (40 + 22 * rows.length), yanchor: "top" },
         xaxis: { title: { text: "seconds" }, range: [0, found.end] },
