@@ -50,7 +50,10 @@ def stacked(sums: Sequence[ActionSums]) -> ActionSums:
 
 
 def action_sums(spec: Spec, action: Any, alive: Any, legal: Any = None) -> ActionSums:
-    """Returns the sums of one step: actions [..., N, A] in [−1, 1], who was alive [..., N], what was legal [..., N, A] or None."""
+    """Returns the sums of one step.
+
+    `action` [..., N, A] is in [−1, 1] where it is continuous; `alive` [..., N] and `legal` [..., N, A] are of the same moment.
+    """
     lead = action.ndim - 2
     counts = alive[..., None] & _below(lead, spec.act_mask)
     if legal is not None:
