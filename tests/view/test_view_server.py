@@ -17,7 +17,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
 from counterpoint.studies import compare, why
-from counterpoint.view import catalogue
+from counterpoint.view import catalogue, share
 from counterpoint.view.catalogue import Catalogue, id_of
 from counterpoint.view.server import application, place_of
 from served import HOSTILE, TOKEN, learners_table, made_run, row_of, served
@@ -601,3 +601,10 @@ def test_reports_of_a_mute_speaker_give_the_advice_of_why(tmp_path):
     mute = next(finding for finding in found if finding["name"] == "mute speaker")
     assert "agent_0" in mute["words"]
     assert "--algorithm maddpg" in mute["cure"]
+
+
+def test_a_shared_page_has_results_and_no_diagnostic_statistics():
+    shown = share.results([row_of(4) | {"eval/action_variation/agent_0": 0.5, "eval/at_bound/agent_0": 0.25}])
+    assert "team/good" in shown
+    assert "variation" not in shown
+    assert "bound" not in shown
