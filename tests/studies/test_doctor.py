@@ -1,6 +1,8 @@
 """`counterpoint doctor` says what is wrong with a machine, and nothing if nothing is."""
 
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +53,18 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypa
     optax = next(finding for finding in doctor.versions() if finding.what == "optax")
     assert not optax.ok
     assert optax.advice.startswith("run: pip install 'optax>=")
+
+
+def test_every_extra_for_users_is_looked_for() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    extras = set(tomllib.loads(text)["project"]["optional-dependencies"])
+    assert set(doctor.EXTRAS) == extras - {"dev", "docs"}, "those two are for developers"
+
+
+def test_packages_that_only_another_python_needs_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["grpcio>=1.48; extra == 'unity'", "setuptools; python_version >= '3.99' and extra == 'unity'"]
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda package: lines)
+    assert list(doctor._requirements("unity")) == ["grpcio"]
 
 
 def test_a_folder_that_cannot_be_written_and_little_memory_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ FAILURES: dict[str, tuple[Case, str, str]] = {
     "runaway_q": (case_of(rows=rows_of(-10, -10, -10, **stating(1e4))), "give at most 40", "--lr"),
     "at_the_bounds": (case_of(agent=BOX), "100 % of its actions are at a bound", "--logit-cost 0.01"),
     "mute_speaker": (
-        case_of(agent={"speech": Speech(1.0, 0.001), "variation": 0.001}),
+        case_of(agent={"speech": Speech(1.0, 0.001), "variation": 0.001}, algorithm="ddpg"),
         "in 100 % of 1000",
         "--algorithm maddpg",
     ),
@@ -130,6 +130,92 @@ def test_each_cause_is_named_alone_with_its_evidence_and_cure(name: str) -> None
 def test_the_signs_of_a_failure_mean_nothing_in_a_team_that_learned(name: str) -> None:
     case = FAILURES[name][0]
     assert conclude(dataclasses.replace(case, teams={"good": LEARNED})) == []
+
+
+# --- From reports alone, as the page judges.
+
+WORDLESS = {"eval/action_variation/agent_0": 0.7, "eval/message_variation/agent_0": 0.01}
+BOUNDED = {"eval/action_variation/agent_0": 0.01, "eval/at_bound/agent_0": 0.99}
+BLIND = {"eval/action_variation/agent_0": 0.0, "eval/action_variation/agent_1": 0.6}
+REPORTED = {
+    "mute_speaker": (WORDLESS, "messages hardly differ", "standard deviation 0.010"),
+    "at_the_bounds": (BOUNDED, "99 % of its actions in the last evaluation", "at a bound"),
+    "ignores_observation": (BLIND, "actions hardly differ", "standard deviation 0.000"),
+}
+FLAT_RETURNS, RISING = [-10.0, -10.1] * 4, [float(score) for score in range(-10, -2)]
+
+
+def reported(columns: dict[str, float], scores: list[float] = FLAT_RETURNS, **changes: Any) -> Case:
+    """A run that was not played, with these columns in each report."""
+    return dataclasses.replace(case_of(rows=rows_of(*scores, **columns), **changes), teams={}, agents=())
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_reports_alone_show_what_is_wrong_with_an_agent(name: str) -> None:
+    columns, *words = REPORTED[name]
+    (found,) = conclude(reported(columns))
+    assert found == CAUSES[name].look(reported(columns))
+    assert "agent_0" in found.words
+    assert all(each in found.evidence for each in words)
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_reports_of_a_run_that_improved_accuse_nobody(name: str) -> None:
+    """In a world where it is right to do the same always, a team that learned does so."""
+    assert conclude(reported(REPORTED[name][0], RISING)) == []
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_reports_accuse_nobody_by_a_single_one_nor_at_the_start_of_a_run(name: str) -> None:
+    columns = REPORTED[name][0]
+    once = reported(dict.fromkeys(columns, 0.5))
+    once.rows[-1].update(columns)
+    assert [finding.name for finding in conclude(once)] == ["stalled"]
+    begun = reported(columns, running=True)
+    assert [finding.name for finding in conclude(begun)] == ["stalled"]
+    assert CAUSES[name].look(reported(columns, FLAT_RETURNS * 2, running=True)) is not None
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_what_was_played_counts_more_than_reports(name: str) -> None:
+    case = dataclasses.replace(reported(REPORTED[name][0]), agents=(AGENT,), teams={"good": FLAT})
+    assert [finding.name for finding in conclude(case)] == ["stalled"]
+
+
+def test_reports_accuse_neither_of_two_teams_that_may_hold_each_other() -> None:
+    rows = rows_of(*FLAT_RETURNS, **BLIND | {"team/adversary": 10.0})
+    assert conclude(dataclasses.replace(reported(BLIND), rows=rows, all_rows=rows)) == []
+
+
+def test_an_agent_that_only_speaks_is_mute_and_not_blind() -> None:
+    silent = {"eval/action_variation/agent_0": 0.01, "eval/message_variation/agent_0": 0.01}
+    assert [finding.name for finding in conclude(reported(silent))] == ["mute speaker"]
+    assert CAUSES["ignores_observation"].look(reported(silent)) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted", "unwanted"),
+    [
+        ({"algorithm": "ddpg", "scenario": "simple_speaker_listener"}, ["--algorithm maddpg", "--preset tuned"], []),
+        ({"algorithm": "ddpg", "scenario": "simple_reference"}, ["--algorithm maddpg"], ["--preset"]),
+        ({"algorithm": "ippo", "scenario": "simple_reference"}, ["--algorithm mappo"], ["--preset"]),
+        ({"algorithm": "maddpg", "scenario": "simple_reference"}, ["Let the speaker explore"], ["--algorithm", "--preset"]),
+        (
+            {"algorithm": "maddpg", "good_policy": "ddpg", "adv_policy": "maddpg"},
+            ["--good-policy maddpg"],
+            ["--algorithm", "--preset"],
+        ),
+        ({"algorithm": "ddpg", "good_policy": "maddpg", "adv_policy": "matd3"}, ["Let the speaker explore"], ["--algorithm"]),
+        ({"algorithm": "ddpg", "scenario": "simple_speaker_listener", "env": "mine.py:Mine"}, ["--algorithm"], ["--preset"]),
+    ],
+)
+def test_a_mute_speaker_is_told_only_what_its_run_lacks(
+    settings: dict[str, str], wanted: list[str], unwanted: list[str]
+) -> None:
+    mute = case_of(agent={"speech": Speech(1.0, 0.001), "variation": 0.001}, **settings)
+    (found,) = conclude(mute)
+    assert all(each in found.cure for each in [*wanted, "--logit-cost 0.01"])
+    assert not any(each in found.cure for each in unwanted)
 
 
 def test_a_run_that_has_just_begun_is_not_blamed() -> None:

@@ -100,6 +100,18 @@ def test_a_trained_policy_acts_in_the_environment_itself() -> None:
     np.testing.assert_array_equal(returns, [[3, 15, 15]] * 3)
 
 
+def test_reports_say_how_much_the_actions_of_each_agent_vary() -> None:
+    last = rows_of(whole())[-1]
+    varied = {name: float(cell) for name, cell in last.items() if name.startswith(("eval/action_var", "eval/at_bound"))}
+    assert sorted(varied) == [
+        *(f"eval/action_variation/{agent}" for agent in ("adversary_0", "mixer", "walker")),
+        "eval/at_bound/mixer",
+    ]
+    assert all(0 <= value <= 1 for value in varied.values())
+    count = counterpoint.load(whole()).evaluate(2).actions.count
+    np.testing.assert_array_equal(count[..., 0], [[2, 5, 5]] * 2)  # the walker leaves after two steps
+
+
 def test_a_factory_may_be_given_as_it_is_and_teams_as_a_mapping(tmp_path: Path) -> None:
     settings: dict[str, Any] = SMALL | {"env": games.Zoo, "teams": {"mixer": "adversary"}, "num_episodes": 10}
     run = counterpoint.train(**settings, save_dir=str(tmp_path), exp_name="zoo")

@@ -9,6 +9,7 @@ import pytest
 
 from counterpoint.algos import maddpg
 from counterpoint.core import prng
+from counterpoint.training.evaluate import evaluate
 from counterpoint.training.rollout import rollout, start
 from probes import Relay
 
@@ -147,3 +148,21 @@ def test_the_world_is_traced_once_per_rollout():
     for seed in range(3):
         worlds, _, _ = run(worlds, prng.key(seed))
     assert len(calls) == 1
+
+
+def test_an_evaluation_adds_up_the_actions_of_agents_while_they_play():
+    """Agents choose the first coin side at the start and the second later: 1, 2 and 3 or 4 steps until each finishes."""
+
+    def greedy(policy, carry, obs, legal=None):
+        first = (obs[..., 0] == 0).astype(jnp.float32)
+        return jnp.stack([first, 1 - first], axis=-1), carry
+
+    stub = STUB._replace(greedy=greedy)
+    played = jax.jit(lambda key: evaluate(Relay(max_steps=4), stub, (), key, NUM_ENVS))(prng.key(0))
+    lengths = np.asarray(played.length)
+    steps = np.stack([np.ones(NUM_ENVS), np.full(NUM_ENVS, 2), lengths], axis=1)
+    np.testing.assert_array_equal(played.actions.count, np.repeat(steps[..., None], 2, axis=2))
+    np.testing.assert_array_equal(played.actions.total[..., 0], np.ones((NUM_ENVS, 3)))
+    np.testing.assert_array_equal(played.actions.total[..., 1], steps - 1)
+    assert played.actions.bound is None
+    assert {3, 4} == set(lengths.tolist())

@@ -232,6 +232,8 @@ def test_rows_report_every_agent_team_and_figure() -> None:
         assert np.isfinite(last[name]), name
     assert last["team/good"] == last["return/agent_0"] == last["return_sum"]
     assert last["length"] == 25
+    assert 0 <= last["eval/action_variation/agent_0"] <= 1
+    assert not any(name.startswith(("eval/at_bound", "eval/message_variation")) for name in last), "it has no such actions"
     assert np.isnan(rows[0]["critic_loss/agent_0"]), "nothing was learnt while warming up"
 
 

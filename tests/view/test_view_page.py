@@ -278,6 +278,7 @@ def test_the_keyboard_suffices(browser, server):
     page.wait("!document.getElementById('view-statistics').hidden")
     page.key("End")
     assert page.run("app.tab") == "about"
+    page.wait("document.getElementById('about').textContent.includes('counterpoint why RUN plays the policy as well')")
     page.key("Home")
     assert page.run("app.tab") == "curves"
     page.wait("app.charts.charts[0]?._fullLayout?.xaxis.range")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 import warnings
@@ -21,7 +22,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
 from counterpoint.studies import compare, why
-from counterpoint.view import catalogue
+from counterpoint.view import catalogue, share
 from counterpoint.view.catalogue import Catalogue, id_of
 from counterpoint.view.server import application, place_of
 from served import HOSTILE, TOKEN, learners_table, made_run, row_of, served
@@ -652,3 +653,40 @@ def test_advice_is_that_of_why(tmp_path, monkeypatch):
         assert (found["name"], found["words"], found["cure"]) == ("mute", "No words.", "Speak up.")
         assert "\x1b" not in found["evidence"]
     assert asked_for == [("silent", False)]  # once, as long as nothing changes, and without playing
+
+
+def test_a_run_that_diverged_is_marked_and_gets_the_advice_of_why(tmp_path):
+    """Training gives up before it writes a report of what diverged, so every report is finite."""
+    run = made_run(tmp_path, "bad")
+    visitor = client(tmp_path)
+    first = visitor.get("/api/runs").json()
+    assert first["runs"][0]["trouble"] == []
+    run.save_divergence("the actor of agent_0 became infinite or NaN by step 9.")
+    time.sleep(2 * catalogue.REST)
+    (listed,) = visitor.get("/api/runs", params={"since": first["revision"]}).json()["runs"]
+    assert listed["trouble"] == ["diverged"]
+    (found,) = visitor.get("/api/run", params={"run": id_of("bad")}).json()["advice"]
+    assert (found["name"], found["evidence"]) == ("diverged", "the actor of agent_0 became infinite or NaN by step 9.")
+    assert "--lr" in found["cure"]
+    run.save_divergence("")
+    time.sleep(2 * catalogue.REST)
+    assert visitor.get("/api/runs").json()["runs"][0]["trouble"] == []
+
+
+def test_reports_of_a_mute_speaker_give_the_advice_of_why(tmp_path):
+    run = made_run(tmp_path, "mute", reports=0, planned=100, algorithm="ddpg", scenario="simple_reference")
+    for report in range(1, 21):
+        flat = dict.fromkeys(("team/good", "eval/team/good", "return/agent_0", "return/agent_1"), -10.0 - report % 2)
+        words = {"eval/message_variation/agent_0": 0.001, "eval/action_variation/agent_0": 0.8, "eval/success": 0.1}
+        run.append_metrics(row_of(report) | flat | words)
+    found = client(tmp_path).get("/api/run", params={"run": id_of("mute")}).json()["advice"]
+    mute = next(finding for finding in found if finding["name"] == "mute speaker")
+    assert "agent_0" in mute["words"]
+    assert "--algorithm maddpg" in mute["cure"]
+
+
+def test_a_shared_page_has_results_and_no_diagnostic_statistics():
+    shown = share.results([row_of(4) | {"eval/action_variation/agent_0": 0.5, "eval/at_bound/agent_0": 0.25}])
+    assert "team/good" in shown
+    assert "variation" not in shown
+    assert "bound" not in shown

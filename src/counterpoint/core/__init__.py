@@ -12,6 +12,7 @@ prng.py           random keys
 compilation.py    where compiled programs are kept
 nets.py           perceptrons and gated recurrent units as plain arrays; `Model`, a network of the user's own
 actions.py        network outputs become action vectors
+action_stats.py   how much actions differ from step to step (no jax)
 distributions.py  distributions of actions
 ops.py            returns, schedules, moments, clipping
 numpy_policy.py   actors in NumPy alone (no jax)

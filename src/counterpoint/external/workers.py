@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from counterpoint.core import marked, numpy_policy
+from counterpoint.core.action_stats import ActionSums, action_sums, no_actions, stacked
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import WORKER, first_line
 from counterpoint.core.numpy_policy import Layer
@@ -151,6 +152,8 @@ class EvalResult(NamedTuple):
     """The images of each episode, if they were recorded."""
     metrics: dict[str, np.ndarray]
     """Numbers of the environment's infos by name, one per episode [E]; NaN in an episode that did not report them."""
+    actions: ActionSums
+    """Sums over the actions of each episode, [E, N, A]."""
 
 
 class Failure(NamedTuple):
@@ -265,24 +268,23 @@ class EvalWorker:
             self._copies[request.record] = setup.open(self._factory, request.record)
         copy = self._copies[request.record]
         if copy is None:
-            return EvalResult(np.zeros((0, setup.spec.num_agents)), np.zeros(0, int), [], {})
+            return EvalResult(np.zeros((0, setup.spec.num_agents)), np.zeros(0, int), [], {}, no_actions(setup.spec, 0))
         team, rng = setup.team(request.layers), np.random.default_rng((request.seed, 0xE7A1))
         played = []
         for _ in range(request.episodes):
             played.append(self._episode(copy, team, rng, request))
             alive()
-        returns, lengths, frames, infos = zip(*played, strict=True)
-        return EvalResult(
-            np.stack(returns), np.array(lengths), list(frames) if request.record else None, episode_metrics(infos)
-        )
+        returns, lengths, frames, infos, actions = zip(*played, strict=True)
+        shown = list(frames) if request.record else None
+        return EvalResult(np.stack(returns), np.array(lengths), shown, episode_metrics(infos), stacked(actions))
 
     def _episode(
         self, copy: EnvCopy, team: numpy_policy.Team, rng: np.random.Generator, request: EvalRequest
-    ) -> tuple[np.ndarray, int, list[np.ndarray], dict[str, float]]:
+    ) -> tuple[np.ndarray, int, list[np.ndarray], dict[str, float], ActionSums]:
         copy.reset(int(rng.integers(2**31)))
         total, done = np.zeros(self.setup.spec.num_agents, np.float32), False
         carry, hidden = numpy_policy.begin(team), numpy_policy.begin_hidden(team)
-        infos = InfoMetrics()
+        infos, actions = InfoMetrics(), no_actions(self.setup.spec)
         frames = [_frame(copy.env)] if request.record else []
         while not done:
             raw, hidden = numpy_policy.remembering(team, hidden, copy.obs)
@@ -290,11 +292,12 @@ class EvalWorker:
                 action, carry = numpy_policy.drawn(team, carry, raw, rng, legal=copy.legal)
             else:
                 action = numpy_policy.best(team, raw, copy.legal)
+            actions = actions.plus(action_sums(self.setup.spec, action, copy.alive, copy.legal))
             _, reward, _, done = copy.step(action)
             total += reward
             infos.add(copy.infos)
             frames += [_frame(copy.env)] if request.record else []
-        return total, copy.length, [frame for frame in frames if frame is not None], infos.result()
+        return total, copy.length, [frame for frame in frames if frame is not None], infos.result(), actions
 
     def close(self) -> None:
         """Closes the environments."""

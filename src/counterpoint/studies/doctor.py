@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -156,6 +157,10 @@ def extras() -> Iterator[Finding]:
 
 EXTRAS = {
     "pettingzoo": "PettingZoo and Gymnasium environments",
+    "jaxmarl": "--env jaxmarl:…",
+    "gymnax": "--env gymnax:…",
+    "unity": "Unity environments, which need two more packages (see the page on Unity)",
+    "notebook": "notebooks, and metrics as a DataFrame",
     "export": "ONNX policies",
     "mp4": "films as MP4",
     "view": "counterpoint view",
@@ -163,7 +168,7 @@ EXTRAS = {
     "tensorboard": "--tensorboard",
     "wandb": "--wandb",
 }
-"""Optional packages, and what each is for."""
+"""Every extra for users, and what it is for."""
 
 
 def _version(package: str) -> str | None:
@@ -180,9 +185,15 @@ def _requirements(extra: str) -> dict[str, str]:
         requirement, _, marker = line.partition(";")
         name = re.match(r"[\w.-]+", requirement)
         wanted = re.search(r"""extra\s*==\s*['"]([\w-]+)""", marker)
-        if name and (wanted.group(1) if wanted else "") == extra:
+        if name and (wanted.group(1) if wanted else "") == extra and _concerns_this_python(marker):
             found[name.group()] = requirement.strip()
     return found
+
+
+def _concerns_this_python(marker: str) -> bool:
+    """Returns whether the marker of a requirement, such as `python_version >= '3.12'`, holds here."""
+    least = re.search(r"""python_version\s*>=\s*['"](\d+)\.(\d+)""", marker)
+    return least is None or sys.version_info[:2] >= (int(least[1]), int(least[2]))
 
 
 def _memory() -> float | None:

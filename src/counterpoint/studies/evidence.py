@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from counterpoint.core.action_stats import AT_BOUND, heads_at, words_of
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import Run, history, lock, trend
 from counterpoint.runs.listing import flat
@@ -24,8 +25,6 @@ MOST_NUMBERS = 8_000_000
 """Numbers to record of observations, at most; large worlds play fewer episodes."""
 SAMPLES = 1024
 """Observations of each agent to examine, at most."""
-AT_BOUND = 0.98
-"""From here on an action in [−1, 1] is at a bound."""
 
 
 class Speech(NamedTuple):
@@ -325,7 +324,7 @@ def _agents(team: Any, record: Record) -> list[Agent]:
     from counterpoint.core import numpy_policy
     from counterpoint.core.spaces import Box
 
-    spec, words, plain = team.env.spec, _words(team.env), _plain(team)
+    spec, words, plain = team.env.spec, words_of(team.env), _plain(team)
     generator, found = np.random.default_rng(0), []
     for i, name in enumerate(spec.agents):
         alive = np.asarray(record.alive)[..., i]
@@ -342,8 +341,7 @@ def _agents(team: Any, record: Record) -> list[Agent]:
                 raw = numpy_policy.outputs(one, seen)[:, 0, : space.size]
                 action = _probabilities(np.where(legal, raw, -1e9) if legal is not None else raw, space.heads)
                 entropy = _entropy(action, space.heads, legal)
-        edges = _edges(space)
-        variation = _variation(action, edges, generator)
+        variation = _variation(action, heads_at(space), generator)
         box = np.abs(action) >= AT_BOUND if isinstance(space, Box) and len(action) else None
         reward = np.asarray(record.reward)[..., i][alive]
         found.append(
@@ -388,12 +386,6 @@ def _active(one: Any, seen: np.ndarray) -> tuple[float, ...]:
     return tuple(float((each[:, 0] > 0).any(0).mean()) for each in sums)
 
 
-def _edges(space: Any) -> list[tuple[int, int]]:
-    """Returns where each head of an action begins and ends; every number of a continuous action is one of its own."""
-    heads = getattr(space, "heads", None) or (1,) * space.size
-    return list(pairwise(np.cumsum((0, *heads)).tolist()))
-
-
 def _probabilities(raw: np.ndarray, heads: tuple[int, ...]) -> np.ndarray:
     parts = []
     for start, stop in pairwise(np.cumsum((0, *heads))):
@@ -414,12 +406,12 @@ def _entropy(probabilities: np.ndarray, heads: tuple[int, ...], legal: np.ndarra
     return float(joined.mean()) if joined.size else None
 
 
-def _variation(action: np.ndarray, edges: list[tuple[int, int]], generator: np.random.Generator) -> float:
+def _variation(action: np.ndarray, heads: list[slice], generator: np.random.Generator) -> float:
     """Returns how much actions differ between observations: the mean distance of two, of the head where it is largest."""
     if len(action) < 2:
         return 1.0  # nothing can be said
     apart = np.abs(action - action[generator.permutation(len(action))]) / 2
-    return max(float(apart[:, start:stop].sum(1).mean()) for start, stop in edges)
+    return max(float(apart[:, head].sum(1).mean()) for head in heads)
 
 
 def _speech(action: np.ndarray, words: slice | None, generator: np.random.Generator) -> Speech | None:
@@ -428,14 +420,4 @@ def _speech(action: np.ndarray, words: slice | None, generator: np.random.Genera
         return None
     said = action[:, words]
     chosen = np.bincount(said.argmax(1), minlength=said.shape[1])
-    return Speech(float(chosen.max() / len(said)), _variation(said, [(0, said.shape[1])], generator))
-
-
-def _words(env: Any) -> dict[int, slice]:
-    """Returns which entries of the actions are words, by agent, in worlds whose agents speak."""
-    env = getattr(env, "world", env)  # with other teams or another limit
-    bodies: Any = getattr(env, "bodies", None)
-    if not getattr(bodies, "num_words", 0) or not hasattr(env, "spec_heads"):
-        return {}
-    heads = {int(i): env.spec_heads(int(i)) for i in np.flatnonzero(bodies.talks)}
-    return {i: slice(sum(each[:-1]), sum(each)) for i, each in heads.items()}
+    return Speech(float(chosen.max() / len(said)), _variation(said, [slice(None)], generator))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from counterpoint.core.action_stats import ACTION_VARIATION, MESSAGE_VARIATION, SHARE_AT_BOUND
 from counterpoint.core.checks import flag
 from counterpoint.runs import Run, open_run, stats, trend
 from counterpoint.studies.evidence import Agent, Case, gather
@@ -24,6 +25,8 @@ FEW_UPDATES, FEW_ROLLOUTS = 500, 20
 """Fewer updates from replay, or rollouts, teach hardly anything."""
 FEW_REPORTS = 10
 """A run that is being trained and has fewer reports than this may yet meet its first reward."""
+RECENT = 3
+"""The last reports, in all of which a sign must be seen if the policy was not played."""
 FEW_EPISODES = 40
 """A replay of fewer episodes than this forgets."""
 DEAD = 0.1
@@ -38,6 +41,12 @@ CONSTANT = 0.02
 """How much actions differ between observations if the policy ignores them."""
 MUTE = 0.05
 """How much messages differ between observations if they tell nothing."""
+BOUNDED = 0.95
+"""The share of continuous actions at a bound from which on they are stuck there."""
+SEES_ALL = {"ddpg": "maddpg", "ippo": "mappo"}
+"""Algorithms whose critics see only their own agent, and those that differ from them in that alone."""
+TUNED_SPEAKER = "tuned-simple_speaker_listener"
+"""The preset that learns to speak."""
 LUCKY = 0.25
 """The share of seeds that must have succeeded for the others to be unlucky; if fewer did, those were lucky."""
 RUNAWAY = 3.0
@@ -56,6 +65,15 @@ class Finding:
     """What shows it, with numbers."""
     cure: str
     """What to do about it."""
+
+
+class Sign(NamedTuple):
+    """What shows that something is wrong with an agent: in the episodes played, or else in the reports."""
+
+    agent: str
+    evidence: str
+    cure: str = ""
+    """What to do in this case, if it is special."""
 
 
 class Diagnosis(NamedTuple):
@@ -327,20 +345,38 @@ def runaway_q(case: Case) -> Finding | None:
 
 def at_the_bounds(case: Case) -> Finding | None:
     """Continuous actions are at their bounds whatever is observed."""
-    stuck = [agent for agent in case.agents if (agent.stuck or 0) >= 0.5 or (agent.bounded or 0) >= 0.95]
-    if not case.failing or not stuck:
+    sign = _bounded_in_play(case) if case.agents else _bounded_in_reports(case)
+    if not case.failing or sign is None:
         return None
-    agent = max(stuck, key=lambda each: each.bounded or 0)
     cost = case.get("logit_cost")
     option = f"--logit-cost {max(10 * cost, 1e-2):g}, " if cost is not None else ""
     noise = f"--noise-start {max(0.3, case.get('noise_start')):g}, " if "noise_start" in case.settings else ""
     return Finding(
         "stuck at the bounds",
-        f"The actions of {agent.name} are at the ends of their range, where the gradient of its network vanishes.",
-        f"{100 * (agent.bounded or 0):.0f} % of its actions are at a bound, and {100 * (agent.stuck or 0):.0f} % of their"
-        f" entries at the same one in nearly all of {agent.steps} observations.",
+        f"The actions of {sign.agent} are at the ends of their range, where the gradient of its network vanishes.",
+        sign.evidence,
         f"Penalise large outputs, explore more and take smaller steps: {option}{noise}--lr {_smaller_lr(case):g}.",
     )
+
+
+def _bounded_in_play(case: Case) -> Sign | None:
+    stuck = [agent for agent in case.agents if (agent.stuck or 0) >= 0.5 or (agent.bounded or 0) >= BOUNDED]
+    if not stuck:
+        return None
+    agent = max(stuck, key=lambda each: each.bounded or 0)
+    evidence = (
+        f"{100 * (agent.bounded or 0):.0f} % of its actions are at a bound, and {100 * (agent.stuck or 0):.0f} % of their"
+        f" entries at the same one in nearly all of {agent.steps} observations."
+    )
+    return Sign(agent.name, evidence)
+
+
+def _bounded_in_reports(case: Case) -> Sign | None:
+    shares = _lasting(case, SHARE_AT_BOUND, lambda share: share >= BOUNDED) if _surely_failing(case) else {}
+    agent = max(shares, key=lambda name: shares[name], default=None)
+    if agent is None:
+        return None
+    return Sign(agent, f"{100 * shares[agent]:.0f} % of its actions in the last evaluation are at a bound.")
 
 
 def entropy_gone(case: Case) -> Finding | None:
@@ -361,40 +397,87 @@ def entropy_gone(case: Case) -> Finding | None:
 
 def mute_speaker(case: Case) -> Finding | None:
     """An agent says the same whatever it observes."""
-    mute = [a for a in case.agents if a.speech and a.speech.variation < MUTE and a.spread > 1e-6]
-    if case.solved or not mute or (case.success is None and case.learned):
+    sign = _mute_in_play(case) if case.agents else _mute_in_reports(case)
+    if case.solved or sign is None or (case.success is None and case.learned):
         return None
-    agent = mute[0]
-    speech = agent.speech
-    assert speech is not None
     return Finding(
         "mute speaker",
-        f"The messages of {agent.name} do not depend on what it observes, so nobody can learn from them.",
-        f"It prefers the same word in {100 * speech.share:.0f} % of {agent.steps} observations, and its messages differ by"
-        f" {100 * speech.variation:.1f} % between two observations.",
-        "Let critics see all agents (--algorithm maddpg), and let the speaker explore for longer"
-        f" ({_explore(case)}); --preset tuned-simple_speaker_listener does both.",
+        f"The messages of {sign.agent} do not depend on what it observes, so nobody can learn from them.",
+        sign.evidence,
+        _let_speak(case),
     )
+
+
+def _mute_in_play(case: Case) -> Sign | None:
+    for agent in case.agents:
+        if agent.speech and agent.speech.variation < MUTE and agent.spread > 1e-6:
+            evidence = (
+                f"It prefers the same word in {100 * agent.speech.share:.0f} % of {agent.steps} observations, and its messages"
+                f" differ by {100 * agent.speech.variation:.1f} % between two observations."
+            )
+            return Sign(agent.name, evidence)
+    return None
+
+
+def _mute_in_reports(case: Case) -> Sign | None:
+    for agent, variation in _lasting(case, MESSAGE_VARIATION, lambda variation: variation < MUTE).items():
+        said = f"Its messages hardly differ between steps of the last evaluation (standard deviation {variation:.3f})."
+        return Sign(agent, said)
+    return None
+
+
+def _let_speak(case: Case) -> str:
+    """Returns what helps a mute speaker: critics that see all agents, unless they do, and exploration."""
+    option, explore = _option_to_see_all(case), f"the speaker explore for longer ({_explore(case)})"
+    cure = f"Let critics see all agents ({option}), and let {explore}" if option else f"Let {explore}"
+    if case.get("env") or case.get("scenario") != "simple_speaker_listener" or case.get("preset") == TUNED_SPEAKER:
+        return f"{cure}."
+    return f"{cure}; or start from --preset {TUNED_SPEAKER}."
+
+
+def _option_to_see_all(case: Case) -> str:
+    """Returns the option that lets critics see all agents; empty if they do already, or if nobody can tell."""
+    for team in ("good_policy", "adv_policy"):
+        name = team if case.get(team) else "algorithm"
+        if case.get(name) in SEES_ALL:
+            return f"{flag(name)} {SEES_ALL[case.get(name)]}"
+    return ""
 
 
 def ignores_observation(case: Case) -> Finding | None:
     """A policy does the same whatever it observes."""
+    sign = _blind_in_play(case) if case.agents else _blind_in_reports(case)
+    if not case.failing or sign is None:
+        return None
+    usual = f"Let it explore more ({_explore(case)}), and check that its observation says what its reward depends on."
+    return Finding(
+        "ignores its observation", f"{sign.agent} acts the same whatever it observes.", sign.evidence, sign.cure or usual
+    )
+
+
+def _blind_in_play(case: Case) -> Sign | None:
     blind = [a for a in case.agents if a.variation < CONSTANT and not (a.speech and a.variation == a.speech.variation)]
-    if not case.failing or not blind:
+    if not blind:
         return None
     agent = min(blind, key=lambda each: each.variation)
     said = f"Its action changes by {100 * agent.variation:.1f} % if it sees another of {agent.steps} observations"
     if agent.spread <= 1e-6:
-        more, cure = "; they are all the same", "Check what the environment lets it observe: nothing there ever changes."
-    elif agent.spread < SMALL_OBS:
-        more = f"; their entries differ by {agent.spread:.2g} only"
+        cure = "Check what the environment lets it observe: nothing there ever changes."
+        return Sign(agent.name, f"{said}; they are all the same.", cure)
+    if agent.spread < SMALL_OBS:
         cure = f"Multiply its observations in the environment by about {_round(1 / agent.spread):g}, so that they differ by 1."
-    else:
-        more, cure = (
-            "",
-            f"Let it explore more ({_explore(case)}), and check that its observation says what its reward depends on.",
-        )
-    return Finding("ignores its observation", f"{agent.name} acts the same whatever it observes.", f"{said}{more}.", cure)
+        return Sign(agent.name, f"{said}; their entries differ by {agent.spread:.2g} only.", cure)
+    return Sign(agent.name, f"{said}.")
+
+
+def _blind_in_reports(case: Case) -> Sign | None:
+    same = _lasting(case, ACTION_VARIATION, lambda variation: variation < CONSTANT) if _surely_failing(case) else {}
+    blind = {agent: value for agent, value in same.items() if value != _said(case, agent)}
+    agent = min(blind, key=lambda name: blind[name], default=None)
+    if agent is None:
+        return None
+    said = f"Its actions hardly differ between steps of the last evaluation (standard deviation {blind[agent]:.3f})."
+    return Sign(agent, said)
 
 
 def collapsed(case: Case) -> Finding | None:
@@ -520,6 +603,29 @@ def _explore(case: Case) -> str:
 def _columns(case: Case, prefix: str) -> list[str]:
     """Returns the columns of metrics that begin with a prefix."""
     return [name for name in (case.rows[-1] if case.rows else ()) if name.startswith(prefix)]
+
+
+def _lasting(case: Case, statistic: str, holds: Callable[[float], bool]) -> dict[str, float]:
+    """Returns the last value, by agent, of a statistic for which something held in all recent reports."""
+    if case.running and len(case.rows) < FEW_REPORTS:  # it has hardly learned yet
+        return {}
+    prefix, found = f"eval/{statistic}/", {}
+    for column in _columns(case, prefix):
+        values = trend.finite(case.rows[-RECENT:], column)
+        if len(values) == RECENT and all(holds(float(value)) for value in values):
+            found[column.removeprefix(prefix)] = float(values[-1])
+    return found
+
+
+def _said(case: Case, agent: str) -> float | None:
+    """Returns how much the messages of an agent varied at the last report; None if it does not speak."""
+    values = trend.finite(case.rows[-1:], f"eval/{MESSAGE_VARIATION}/{agent}")
+    return float(values[-1]) if values.size else None
+
+
+def _surely_failing(case: Case) -> bool:
+    """Returns whether reports alone say that a run fails; in a game of two teams they often cannot tell."""
+    return case.learned is False or case.resting
 
 
 def _losses(case: Case) -> list[str]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from counterpoint.algos.base import Actors, Algorithm
 from counterpoint.core import prng
+from counterpoint.core.action_stats import ActionSums, action_sums, no_actions
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numpy_policy import Layer, Rules, layers_of
 from counterpoint.core.ops import tree_select
@@ -37,6 +38,8 @@ class Episodes(NamedTuple):
     """Every state [T + 1, E, …] of a compiled environment, if recorded; after an episode's end its last state repeats."""
     frames: list[list[np.ndarray]] | None = None
     """The images of each episode of an external environment, if recorded."""
+    actions: ActionSums | None = None
+    """Sums over the actions of each episode, [E, N, A]."""
 
 
 def evaluate(
@@ -50,7 +53,7 @@ def evaluate(
     zero = {name: jnp.zeros(num_episodes) for name in reductions}
 
     def advance(carry: Any, time: Int[Array, ""]) -> Any:
-        envs, live, sums = carry
+        envs, live, sums, actions = carry
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
         legal = legal_actions(env, envs)
         if explore:
@@ -60,15 +63,16 @@ def evaluate(
         moved, _ = move(env, envs, action, memory, key_step)
         now = jax.vmap(env.metrics)(moved.state)
         kept = {name: _reduce(how, sums[name], now[name].value, time) for name, how in reductions.items()}
-        envs, sums = tree_select(live, (moved, kept), (envs, sums))
-        return (envs, live & jnp.any(moved.alive, axis=1), sums), envs.state if record else None
+        added = actions.plus(action_sums(env.spec, action, envs.alive, legal))
+        envs, sums, actions = tree_select(live, (moved, kept, added), (envs, sums, actions))
+        return (envs, live & jnp.any(moved.alive, axis=1), sums, actions), envs.state if record else None
 
-    carry = (envs, jnp.ones(num_episodes, bool), zero)
-    (envs, _, sums), states = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))
+    carry = (envs, jnp.ones(num_episodes, bool), zero, no_actions(env.spec, num_episodes))
+    (envs, _, sums, actions), states = jax.lax.scan(advance, carry, jnp.arange(env.max_steps))
     metrics = {name: sums[name] / envs.length if how == "mean" else sums[name] for name, how in reductions.items()}
     if record:
         states = jax.tree.map(lambda start, rest: jnp.concatenate([start[None], rest]), first, states)
-    return Episodes(returns=envs.returns, length=envs.length, metrics=metrics, states=states)
+    return Episodes(returns=envs.returns, length=envs.length, metrics=metrics, states=states, actions=actions)
 
 
 def reductions_of(env: Env) -> dict[str, str]:
@@ -117,7 +121,7 @@ def evaluator(env: Environment, algo: Algorithm, actors: Callable[[Any], Actors 
             request = EvalRequest(layers, episodes, seed, explore, record)
             with limited(EPISODE_SECONDS * (1 + episodes), env.name, f"played {episodes} episodes"):
                 result = evaluate_external(setup_of(env, rules=rules), request)
-            return Episodes(result.returns, result.lengths, result.metrics, frames=result.frames)  # pyright: ignore[reportArgumentType]
+            return Episodes(result.returns, result.lengths, result.metrics, None, result.frames, result.actions)  # pyright: ignore[reportArgumentType]
 
         return play
     jitted = jax.jit(

@@ -18,6 +18,7 @@ from jaxtyping import Array, Int
 
 from counterpoint.algos.base import Agents
 from counterpoint.core import prng
+from counterpoint.core.action_stats import stacked
 from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.numpy_policy import Layer, Rules, num_hidden
 from counterpoint.core.types import Key, Transition
@@ -129,7 +130,8 @@ def external_engine(
         if names is None:
             names = sorted({name for result in results for name in result.metrics})
         found = {name: np.stack([_reported(result, name) for result in results]) for name in names}
-        return Episodes(returns=returns, length=lengths, metrics=found)  # pyright: ignore[reportArgumentType]
+        actions = stacked([result.actions for result in results])
+        return Episodes(returns=returns, length=lengths, metrics=found, actions=actions)  # pyright: ignore[reportArgumentType]
 
     try:
         yield (engines[0] if program.num_seeds == 1 else _in_turn(program, engines))._replace(evaluate=evaluate)

@@ -9,6 +9,7 @@ import numpy as np
 
 from counterpoint.config import Config
 from counterpoint.core import prng
+from counterpoint.core.action_stats import ActionSums, action_statistics, words_of
 from counterpoint.core.spaces import Spec
 from counterpoint.training.engine import Engine
 from counterpoint.training.evaluate import Episodes
@@ -50,10 +51,20 @@ def rows(config: Config, program: Program, engine: Engine, loop: Loop, seconds: 
             row |= _by_agent("eval/return", spec, judged.returns[k])
             row |= {"eval/length": float(judged.length[k])}
             row |= {f"eval/{name}": float(value[k]) for name, value in judged.metrics.items()}
+            row |= _of_actions(program, judged.actions, k)
         updates = int(window.updates[k])
         for name, sums in window.metrics.items():
             row |= _by_agent(name, spec, sums[k] / updates if updates else np.full(spec.num_agents, np.nan))
         yield row
+
+
+def _of_actions(program: Program, sums: ActionSums | None, k: int) -> dict[str, float]:
+    """Returns how much the actions of one seed's evaluation vary, by agent."""
+    if sums is None:
+        return {}
+    own = ActionSums(*(None if each is None else each[k] for each in sums))
+    found = action_statistics(program.env.spec, own, words_of(program.env))
+    return {f"eval/{name}/{agent}": value for name, by_agent in found.items() for agent, value in by_agent.items()}
 
 
 def _by_agent(name: str, spec: Spec, values: Any) -> dict[str, float]:

@@ -21,8 +21,13 @@ SENTENCES = {
 
 
 def advice(run: Run, item: Item) -> list[dict[str, str]]:
-    """Returns what the list noticed and what `counterpoint why` finds: name, words, evidence and cure of each."""
-    found = [
+    """Returns what the list noticed and what `counterpoint why` finds: name, words, evidence and cure of each.
+
+    What both found is said in the words of `why`, which has evidence.
+    """
+    found = diagnosed(run)
+    known = {finding["name"] for finding in found}
+    noticed = [
         {
             "name": word,
             "words": SENTENCES[word][0],
@@ -30,9 +35,9 @@ def advice(run: Run, item: Item) -> list[dict[str, str]]:
             "cure": SENTENCES[word][1],
         }
         for word in trouble(item)
+        if word not in known
     ]
-    known = {finding["name"] for finding in found}
-    return [*found, *(finding for finding in diagnosed(run) if finding["name"] not in known)]
+    return [*noticed, *found]
 
 
 def diagnosed(run: Run) -> list[dict[str, str]]:

@@ -24,7 +24,7 @@ from counterpoint.runs.listing import Summary, summary, with_differences, with_s
 from counterpoint.runs.metrics import Cell, Growing
 from counterpoint.view.curves import plain
 
-FILES = ("config.json", "metrics.csv", "policy.safetensors", "learners.csv")
+FILES = ("config.json", "metrics.csv", "policy.safetensors", "learners.csv", "diverged.txt")
 """Files whose change is a change of the run."""
 REST = 0.2
 """Seconds for which a look at the folder counts as fresh."""
@@ -35,7 +35,6 @@ INNER = (
     "learners.sums",
     "spec.json",
     "lock",
-    "diverged.txt",
     "team.gif",
     "policies",
     "checkpoints",
@@ -96,6 +95,8 @@ class Item(NamedTuple):
     summary: Summary
     problem: str
     """A sentence about damaged files, or nothing."""
+    diverged: bool
+    """Whether training gave up because numbers became infinite or NaN."""
     now: tuple[Any, ...]
     """What changes without a new report: the owner, and whether it is silent."""
     revision: int
@@ -197,9 +198,9 @@ class Catalogue:
     def _item(self, path: Path, files: tuple[Any, ...], old: Item | None, revision: int) -> Item:
         """Returns a run as it is now; what has not changed is not read."""
         if old is None or old.files != files:
-            read, problem = self._read(path)
+            read, problem, diverged = self._read(path)
         else:
-            read, problem = old.summary, old.problem
+            read, problem, diverged = old.summary, old.problem, old.diverged
         owner = lock.owner(path) if read.state != "unreadable" else None
         written = max((one[0] for one in files[:2] if one), default=0) / 1e9
         silent = bool(owner) and time.time() - written > max(SILENT, 10 * (read.interval or 0.0))
@@ -208,19 +209,22 @@ class Catalogue:
             read = with_state(read, owner)
         if old is not None and old.files == files and old.now == now:
             return old
-        return Item(path, files, read, problem, now, revision)
+        return Item(path, files, read, problem, diverged, now, revision)
 
-    def _read(self, path: Path) -> tuple[Summary, str]:
-        """Returns a run and a sentence about what is damaged; one that cannot be read must not hide the others."""
+    def _read(self, path: Path) -> tuple[Summary, str, bool]:
+        """Returns a run, a sentence about what is damaged, and whether it diverged.
+
+        A run that cannot be read must not hide the others.
+        """
         if not self._is_inside(path):
             problem = "Its files are links that lead out of the folder of runs, or no files, so it is not read."
-            return Summary(name=self._name(path)), problem
+            return Summary(name=self._name(path)), problem, False
         try:
             with damage_as_text() as sentences:
                 read = replace(summary(path), name=self._name(path))
-            return read, " ".join(sentences)
+            return read, " ".join(sentences), bool(Run(path).divergence())
         except Exception as error:
-            return Summary(name=self._name(path)), f"It cannot be read ({type(error).__name__})."
+            return Summary(name=self._name(path)), f"It cannot be read ({type(error).__name__}).", False
 
     def _is_inside(self, path: Path) -> bool:
         """Returns whether what is read of a run is in its folder, links resolved, and consists of files and folders."""
@@ -303,7 +307,7 @@ def trouble(item: Item) -> list[str]:
     words = ["damaged"] if item.problem else []
     if item.now[1]:
         words.append("silent")
-    if any(not math.isfinite(value) for value in item.summary.returns.values()):
+    if item.diverged or any(not math.isfinite(value) for value in item.summary.returns.values()):
         words.append("diverged")
     return words
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from counterpoint import __version__
 from counterpoint.core import prng
+from counterpoint.core.action_stats import STATISTICS
 from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Box, Spec
 from counterpoint.core.types import Env
@@ -387,7 +388,7 @@ def style_sheet() -> str:
 
 def results(rows: Sequence[Any]) -> str:
     """Returns the last evaluation of a run as a table, averaged over its seeds."""
-    names = [name for name in columns(rows) if name.startswith("eval/")]
+    names = [name for name in columns(rows) if name.startswith("eval/") and name.split("/")[1] not in STATISTICS]
     last: dict[Any, dict[str, float]] = {}
     for row in rows:
         for name in names:

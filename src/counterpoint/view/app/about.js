@@ -16,7 +16,7 @@ export class About {
       const open = place.querySelector("details")?.open ?? true;
       place.replaceChildren(
         ...found.advice.map(advice),
-        ...(found.advice.length ? [] : [element("p", { className: "note" }, "Nothing seems to be wrong with this run.")]),
+        element("p", { className: "note" }, ...source(found.advice.length)),
         element("h2", {}, "Run"),
         element("div", { className: "scroll-x" }, table(["", "value"], facts(run, found))),
         ...(found.film ? [element("h2", {}, "Film"), element("img", { src: address("/film", { run: run.id, version: run.policy }), alt: `Film of ${run.name}`, className: "film" })] : []),
@@ -38,6 +38,12 @@ function advice({ name, words, evidence, cure }) {
     evidence ? element("p", { className: "faint" }, evidence) : null,
     cure ? element("p", {}, element("b", {}, "What to do: "), cure) : null,
   );
+}
+
+// What the advice rests on: playing takes longer than a page may.
+function source(count) {
+  const looked = count ? "Only settings and reports were examined. " : "Nothing seems to be wrong, as far as settings and reports tell. ";
+  return [looked, element("code", {}, "counterpoint why RUN"), " plays the policy as well, which shows more."];
 }
 
 function facts(run, found) {
