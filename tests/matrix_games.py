@@ -69,3 +69,7 @@ def silent(obs: dict[str, Any]) -> dict[str, Any]:
 
 def too_wide(obs: dict[str, Any]) -> dict[str, Any]:
     return {agent: jnp.ones(4) for agent in obs}
+
+
+def for_the_column(obs: dict[str, Any]) -> dict[str, Any]:
+    return {"col_0": jnp.where(obs["col_0"][0] > 0, 2, 1)}

@@ -13,6 +13,7 @@ from counterpoint.algos import maddpg
 from counterpoint.algos.ensemble import OWN, only_member, sizes_of, with_ensemble
 from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
+from counterpoint.core.types import Transition
 from counterpoint.envs import make
 from counterpoint.training.replay import example, of_members, uniform
 from counterpoint.training.rollout import rollout, start
@@ -97,21 +98,63 @@ class Toy(NamedTuple):
     actor_opt: jax.Array
 
 
+GOAL = 3.0
+
+
+def value(theta: jax.Array, obs: jax.Array) -> jax.Array:
+    """Q(o, a) = −(a − 3)² of the action a = θ o."""
+    return -((theta * obs - GOAL) ** 2)
+
+
+def climb(agents: Toy, batch: Transition, key: Any) -> tuple[Toy, dict[str, Any]]:
+    """Steps up the gradient of Q over the minibatch."""
+    gradient = jax.grad(lambda actor: jnp.mean(jnp.sum(value(actor[None], batch.obs[..., 0]), axis=1)))(agents.actor)
+    return agents._replace(actor=agents.actor + gradient), {}
+
+
 def test_the_gradient_of_the_ensemble_objective_by_hand() -> None:
-    """R(θ) = 3θ, so J(θ) = ½ (R(θ₁) + R(θ₂)) has the gradient 1.5 for each: the mean step over the draws, one draw each."""
-    spec = make("simple").spec
+    """J(θ) = ½ (R(θ₁) + R(θ₂)), where R(θ_k) is the mean of Q(o, θ_k o) over what sub-policy k saw.
+
+    With θ = (0, 1), o = 1 in the episodes of the first and o = 2 in those of the second, ∂R/∂θ₁ = −2 (0 − 3) · 1 = 6 and
+    ∂R/∂θ₂ = −2 (2 − 3) · 2 = 4, so the gradient of J is (3, 2). An update is a sample of it: (6, 0) or (0, 4), equally often,
+    even though the first sub-policy played three of four steps.
+    """
+    spec, count = make("simple").spec, 4000
     algo = maddpg.make(maddpg.Config(), spec, np.ones((1, 1), bool))._replace(
-        init=lambda key: Toy(*jax.random.normal(key, (3, 1))),
-        update=lambda agents, batch, key: (agents._replace(actor=agents.actor + 3.0), {}),
+        init=lambda key: Toy(*jax.random.normal(key, (3, 1))), update=climb
     )
     wrapped = with_ensemble(algo, spec, (2,), "toy")
-    agents, steps = wrapped.init(prng.key(0)), []
-    batch = jax.tree.map(lambda leaf: jnp.zeros((4, *leaf.shape), leaf.dtype), example(spec))
-    for k in range(2):
-        after, _ = wrapped.update(agents, batch._replace(extras=((), jnp.full((4, 1), k))), prng.key(1))
-        steps.append(np.asarray(after.actor - agents.actor)[0])
-    np.testing.assert_allclose(steps, [[3.0, 0.0], [0.0, 3.0]], rtol=1e-5)
-    np.testing.assert_allclose(np.mean(steps, axis=0), [1.5, 1.5], rtol=1e-5)
+    one = example(spec, extras=((), jax.ShapeDtypeStruct((1,), jnp.int32)))
+    member = jnp.asarray(np.arange(64).reshape(32, 2, 1) % 4 == 3, jnp.int32)
+    steps = jax.tree.map(lambda leaf: jnp.zeros((32, 2, *leaf.shape), leaf.dtype), one)
+    obs = jnp.zeros((32, 2, 1, spec.obs_size)).at[..., 0].set(1.0 + member)
+    steps = steps._replace(obs=obs, alive=jnp.ones((32, 2, 1), bool), extras=((), member))
+    memory = of_members(uniform(one, 64, 8, 64), one, 8, (2,))
+    ring = memory.add(memory.init(), steps)
+    agents = wrapped.init(prng.key(0))._replace(actor=jnp.array([[0.0, 1.0]]))
+
+    @jax.jit
+    @jax.vmap
+    def step(key: Any) -> jax.Array:
+        return (wrapped.update(agents, memory.sample(ring, key), key)[0].actor - agents.actor)[0]
+
+    found = np.asarray(step(jax.random.split(prng.key(1), count)))
+    first = found[:, 0] > 0
+    np.testing.assert_allclose(found[first], np.broadcast_to([6.0, 0.0], (first.sum(), 2)), rtol=1e-5)
+    np.testing.assert_allclose(found[~first], np.broadcast_to([0.0, 4.0], ((~first).sum(), 2)), rtol=1e-5)
+    error = 5 * np.sqrt(0.25 / count)  # five standard errors of a share of one half
+    assert abs(first.mean() - 0.5) < error
+    np.testing.assert_allclose(found.mean(axis=0), [3.0, 2.0], atol=6 * error)
+    objective = jax.grad(lambda theta: jnp.mean(value(theta, jnp.array([1.0, 2.0]))))
+    np.testing.assert_allclose(objective(agents.actor[0]), [3.0, 2.0])
+
+
+def test_every_sub_policy_plays_equally_often(parts: Any) -> None:
+    _, _, wrapped, _, _ = parts
+    count = 6000
+    member = np.asarray(jax.jit(jax.vmap(lambda key: wrapped.begin(key).member))(jax.random.split(prng.key(5), count)))
+    shares = np.histogram2d(*member.T, bins=(np.arange(4), np.arange(3)))[0] / count
+    np.testing.assert_allclose(shares, 1 / 6, atol=5 * np.sqrt(1 / 6 * 5 / 6 / count))  # five standard errors
 
 
 def test_a_sample_is_of_one_pair_of_sub_policies(parts: Any) -> None:
@@ -140,9 +183,20 @@ def test_a_sample_is_of_one_pair_of_sub_policies(parts: Any) -> None:
     assert len(seen) >= 5, "every pair has the same chance"
 
 
+RUNS: dict[str, dict[str, Any]] = {
+    "maddpg": {},
+    "ddpg": {"algorithm": "ddpg"},
+    "matd3": {"algorithm": "matd3"},
+    "continuous": {"actions": "continuous"},
+    "continuous matd3": {"algorithm": "matd3", "actions": "continuous"},
+}
+
+
 @pytest.mark.slow
-def test_a_run_with_an_ensemble_plays_exports_and_resumes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_with_an_ensemble_plays_exports_and_resumes(name: str, tmp_path: Path) -> None:
     settings = TINY | {"scenario": "simple_tag", "num_episodes": 24, "warmup": 100, "ensemble": 2, "save_dir": str(tmp_path)}
+    settings |= RUNS[name]
     run = counterpoint.train(exp_name="two", ensemble_teams=["adversary"], **settings)
     assert counterpoint.resume(run.path, num_episodes=32).rows()[-1]["episode"] == 32
     first, second = (counterpoint.load(run, member=k) for k in (0, 1))
@@ -167,6 +221,7 @@ def test_a_run_with_an_ensemble_plays_exports_and_resumes(tmp_path: Path) -> Non
         ({"ensemble": 2, "algorithm": "coma", "scenario": "simple_spread"}, "needs a replay memory, and coma has none"),
         ({"ensemble": 2, "minibatch": "per-agent"}, "--ensemble 2 excludes --minibatch per-agent"),
         ({"ensemble": 2, "share": "role"}, "--ensemble 2 excludes .* --share"),
+        ({"ensemble": 3, "devices": 2}, "one seed of --ensemble 3 trains on one device, not 2: choose --devices 1"),
         ({"ensemble": 2, "ensemble_teams": ["wolves"]}, "--ensemble-teams wolves names no team here"),
     ],
 )

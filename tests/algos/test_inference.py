@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from counterpoint.algos import inference, maddpg, offpolicy
-from counterpoint.algos.inference import Newest, divergence, inference_loss
+from counterpoint.algos.inference import Newest, distance, divergence, inference_loss
 from counterpoint.core import prng
 from counterpoint.core.actions import LOG_FLOOR, Heads, critic_view, heads_of, log_action, log_probabilities
 from counterpoint.core.errors import UsageError
@@ -64,6 +64,30 @@ def test_the_divergence_by_hand():
     seen = newest(np.eye(2), (True, False))._replace(obs=jnp.array([[0.0], [50.0]]))
     found = divergence(ONE, problem_of(spec), first, sees, seen)
     np.testing.assert_allclose(found, 0.0, atol=1e-6, err_msg="the dead do not count")
+
+
+def test_the_distance_of_continuous_actions_by_hand():
+    """Actions (0.5, 0) and (0, −0.25): the squared distance is 0.25 + 0.0625."""
+    heads = jax.tree.map(lambda table: jnp.asarray(table)[2], heads_of(MIXED))
+    assert MIXED.act_size == 4
+    nets = [constant(np.arctanh(action)) for action in ((0.5, 0.0, 0.9, 0.0), (0.0, -0.25, 0.0, 0.9))]
+    found = distance(heads, problem_of(MIXED), *nets, newest(np.zeros((2, MIXED.act_size))))
+    np.testing.assert_allclose(found, 0.3125, rtol=1e-5, err_msg="padding does not count")
+
+
+def test_each_kind_of_agent_is_measured_in_its_own_way():
+    """Agents 0 and 1 choose, agent 2 does not: it alone has no continuous agent beside it."""
+    assert inference.metrics_of(SPEC) == ("inference_loss", "inference_kl")
+    assert inference.metrics_of(MIXED) == ("inference_loss", "inference_kl", "inference_distance")
+    algo = maddpg.make(CONFIG, MIXED, np.ones((3, 3), bool))
+    agents = algo.init(prng.key(0))
+    batch = batch_of(MIXED, 8, prng.key(1))
+    batch = batch._replace(action=jnp.zeros((8, 3, MIXED.act_size)).at[..., 0].set(1.0))
+    batch = batch._replace(extras=Newest(batch.obs, batch.action, batch.alive))
+    metrics = jax.jit(lambda: algo.update(agents, batch, prng.key(2))[1])()
+    assert (np.asarray(metrics["inference_kl"]) > 0).all()
+    assert (np.asarray(metrics["inference_distance"])[:2] > 0).all()
+    assert np.isnan(metrics["inference_distance"][2])
 
 
 @pytest.mark.parametrize("other", [{"estimator": "gapped"}, {"norm": "batch"}, {"recurrent": True}, {"share": "all"}])
@@ -172,16 +196,28 @@ def test_samples_carry_the_newest_transitions(batches):
         np.testing.assert_array_equal(seen.action if batches == 1 else seen.action[0], steps.action)
 
 
+RUNS = {
+    "shared minibatch": {"minibatch": "shared"},
+    "own minibatches": {"minibatch": "per-agent"},
+    "continuous": {"actions": "continuous"},
+    "matd3": {"algorithm": "matd3"},
+    "continuous matd3": {"algorithm": "matd3", "actions": "continuous"},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("minibatch", ["shared", "per-agent"])
-def test_a_run_with_inferred_policies_reports_their_divergence(minibatch, tmp_path):
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_with_inferred_policies_reports_how_far_they_are_off(name, tmp_path):
     import counterpoint
     from tiny import TINY
 
-    settings = TINY | {"scenario": "simple_speaker_listener", "num_episodes": 24, "warmup": 100, "minibatch": minibatch}
+    settings = TINY | {"scenario": "simple_speaker_listener", "num_episodes": 24, "warmup": 100} | RUNS[name]
     run = counterpoint.train(infer_policies=True, save_dir=str(tmp_path), exp_name="run", **settings)
     last = run.rows()[-1]
-    assert last["inference_kl/speaker_0"] > 0
+    reported, absent = ("distance", "kl") if "continuous" in name else ("kl", "distance")
+    assert last[f"inference_{reported}/speaker_0"] > 0
+    assert last[f"inference_{reported}/listener_0"] > 0
+    assert f"inference_{absent}/speaker_0" not in last
     assert np.isfinite(last["inference_loss/listener_0"])
     actions = counterpoint.load(run).act({"speaker_0": np.zeros(3), "listener_0": np.zeros(11)})
     assert set(actions) == {"speaker_0", "listener_0"}

@@ -1,14 +1,18 @@
 """The commands around opponents and units, from the command line."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from test_cli import call as call
 
 import counterpoint
+from counterpoint.cli.commands import benchmark
+from counterpoint.runs.folder import Run
 from counterpoint.studies import units
-from tiny import TINY
+from tiny import TINY, tiny_words
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,73 @@ def test_exploit_prints_the_gain(call: Any, tag: str) -> None:
 def test_benchmark_mentions_exploitability_where_two_teams_play(call: Any, tag: str) -> None:
     result = call(f"benchmark {tag} --benchmark-iters 50")
     assert f"counterpoint exploit {tag}" in result.out
+
+
+def test_which_teams_benchmark_asks_to_exploit() -> None:
+    def asked(columns: list[str], freeze: list[str]) -> list[str]:
+        run = SimpleNamespace(rows=lambda: [dict.fromkeys(columns, 0.0)], config={"opponents": {"freeze": freeze}})
+        return benchmark._exploitable(run)
+
+    assert asked(["team/adversary", "team/good", "eval/team/good"], []) == ["adversary", "good"]
+    assert asked(["team/good", "eval/team/good"], ["adversary=tag-1"]) == ["good"]
+    assert asked(["team/good", "eval/team/good"], []) == []
+
+
+def push_words(**settings: Any) -> list[str]:
+    """The words of `train` for a tiny run of simple_push."""
+    return ["train", *tiny_words(scenario="simple_push", num_episodes=16, warmup=100, save_dir="runs", **settings)]
+
+
+@pytest.mark.thorough
+def test_an_ensemble_is_trained_played_measured_and_exported(call: Any, tmp_path: Path) -> None:
+    result = call(push_words(exp_name="two", ensemble=2))
+    assert result.code == 0, result.err
+    result = call("play runs/two --member 1 --episodes 1 --out team.gif")
+    assert result.code == 0, result.err
+    assert (tmp_path / "team.gif").stat().st_size > 1000
+    for line in ("benchmark runs/two --benchmark-iters 50", "benchmark runs/two --benchmark-iters 50 --member 0"):
+        result = call(line)
+        assert result.code == 0, result.err
+        assert "return of adversary_0" in result.out
+    for member in (0, 1):
+        result = call(f"export runs/two --format numpy --member {member} --out out{member}")
+        assert result.code == 0, result.err
+    first, second = (np.load(tmp_path / f"out{member}" / "team.npz")["0.weight"] for member in (0, 1))
+    assert not np.allclose(first, second)
+    for line in ("play runs/two --out team.gif", "benchmark runs/two", "export runs/two --format numpy"):
+        result = call(f"{line} --member 2")
+        assert result.code == 2
+        assert "has 2 sub-policies, counted from 0, and 2 is none of them" in result.err
+
+
+STAY = """
+def stay(obs):
+    return {agent: 0 for agent in obs}
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("words", "recorded"),
+    [
+        ("--freeze adversary=stay.py:stay", ("opponents", "freeze")),
+        ("--league 2 --league-draw prioritised", ("opponents", "league")),
+        ("--infer-policies", ("learning", "infer_policies")),
+        ("--estimator gapped", ("learning", "estimator")),
+    ],
+)
+def test_options_of_opponents_train_from_the_command_line(
+    words: str, recorded: tuple[str, str], call: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "stay.py").write_text(STAY)
+    result = call([*push_words(exp_name="run"), *words.split()])
+    assert result.code == 0, result.err
+    section, name = recorded
+    run = Run(tmp_path / "runs" / "run")
+    assert run.config[section][name] not in (0, False, "soft", [])
+    assert run.rows()[-1]["episode"] >= 16
+    if name == "freeze":
+        assert "counterpoint exploit runs/run --team good" in call("benchmark runs/run --benchmark-iters 50").out
 
 
 def test_units_of_a_value(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Frozen teams inside the environment and leagues: who plays, who learns, and that both resume to the bit."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ import pytest
 import counterpoint
 import matrix_games
 from counterpoint import config as configs
-from counterpoint.algos import league, maddpg
+from counterpoint.algos import league, maddpg, recurrent
 from counterpoint.algos.league import League, LeaguePolicy, average, chances, decide, judged, number_of, slot_of, with_league
-from counterpoint.core import prng
+from counterpoint.core import numpy_policy, prng
 from counterpoint.core.errors import UsageError
+from counterpoint.core.nets import Layer
+from counterpoint.core.spaces import Spec
 from counterpoint.envs import make
-from counterpoint.envs.against import Against
+from counterpoint.envs.against import Against, part_of
 from counterpoint.runs.folder import Run
 from counterpoint.studies.exploit import chosen, exploit, respond
-from counterpoint.studies.tournament import Arena, elo, tournament
+from counterpoint.studies.tournament import Arena, Cell, Value, elo, entry_of, player_of, rated, resampled, tournament
 from counterpoint.training import opponents
 from counterpoint.training import train as experiment
 from counterpoint.training.rollout import rollout, start
@@ -117,6 +120,32 @@ def test_an_exported_team_plays_as_its_run_does(tag: Run, tmp_path: Path) -> Non
     np.testing.assert_array_equal(actions[1], actions[2])
 
 
+def write_export(path: Path, spec: Spec, actor: Any, **rules: Any) -> numpy_policy.Policy:
+    """Writes stacked actors as an export does, and returns the policy in the file."""
+    team = numpy_policy.team_of(actor, spec.action_spaces, maddpg.Config(**rules))
+    about = {"agents": spec.agents, "obs_sizes": spec.obs_sizes, "integers": [], "joined": []}
+    about |= {"spaces": [space._asdict() for space in team.spaces], "rules": team.rules._asdict()}
+    np.savez(path, about=np.array(json.dumps(about)), **numpy_policy.pack(team))  # pyright: ignore[reportArgumentType]
+    return numpy_policy.Policy.load(path)
+
+
+@pytest.mark.parametrize("hidden", [(5,), (6, 5)], ids=["unit alone", "layer before it"])
+def test_the_export_of_a_recurrent_team_remembers_the_episode(hidden: tuple[int, ...], tmp_path: Path) -> None:
+    whole = make("simple_push")
+    masks = (jnp.asarray(mask, jnp.float32) for mask in (whole.spec.obs_mask, whole.spec.act_mask))
+    fresh = jax.vmap(lambda key, obs, act: recurrent.init_network(key, obs, hidden, act, "glorot"))
+    policy = write_export(tmp_path / "team.npz", whole.spec, fresh(jax.random.split(prng.key(0), 2), *masks))
+    team = opponents.load_team(opponents.Source(str(tmp_path / "team.npz")), whole, "good")
+    carry, memory, act = team.begin(prng.key(1)), numpy_policy.begin_hidden(policy.team), jax.jit(team.act)
+    seen = np.random.default_rng(0).normal(size=(3, *whole.spec.obs_mask.shape)).astype(np.float32) * whole.spec.obs_mask
+    for obs in seen:
+        action, carry = act(team.parameters, carry, jnp.asarray(obs), prng.key(2), None)
+        raw, memory = numpy_policy.remembering(policy.team, memory, obs)
+        np.testing.assert_allclose(action[1], numpy_policy.best(policy.team, raw)[1], atol=1e-6)
+    forgetful, _ = act(team.parameters, team.begin(prng.key(1)), jnp.asarray(seen[-1]), prng.key(2), None)
+    assert not np.allclose(action[1], forgetful[1], atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["freeze", "league"])
 def test_an_interrupted_run_ends_as_if_left_alone(kind: str, tag: Run, tmp_path: Path) -> None:
@@ -131,7 +160,7 @@ def test_an_interrupted_run_ends_as_if_left_alone(kind: str, tag: Run, tmp_path:
     for name, tensor in policy_of(calm).items():
         np.testing.assert_array_equal(tensor, policy_of(stopped)[name], err_msg=name)
     if kind == "league":
-        assert int(policy_of(calm)["count"][0]) == 2
+        assert int(policy_of(calm)["added"][0]) == 3, "a league of two: the third took the place of the first"
         assert any(name.startswith("past") for name in policy_of(calm))
 
 
@@ -231,6 +260,7 @@ def test_rows_of_an_overwritten_member_say_nothing_of_its_successor() -> None:
         ({"freeze": [f"adversary={HERE}:nobody"]}, "has no nobody"),
         ({"freeze": [f"adversary={HERE}:silent"]}, "returns no action for adversary_0"),
         ({"freeze": [f"adversary={HERE}:too_wide"]}, r"returns an action of shape \(4,\) for adversary_0"),
+        ({"freeze": [f"adversary={HERE}:for_the_column"]}, r"cannot act for adversary_0, .*KeyError: 'col_0'"),
         ({"freeze": [f"adversary={HERE}:PAYOFF"]}, "a scripted policy is a function"),
         ({"league": -1}, "--league must be at least 0"),
         ({"league": 1001}, "--league must be at most 1000"),
@@ -293,7 +323,7 @@ def test_elo_by_hand() -> None:
 
 def test_a_tournament_of_rock_paper_and_scissors(row: Run, tmp_path: Path) -> None:
     """The trained row plays paper. Its cells are those of paper, and the whole matrix is the game's."""
-    players = [str(row.path), *(f"{HERE}:{name}" for name in ("rock", "paper", "scissors"))]
+    players = [str(row.path), *(f"{team}={HERE}:{name}" for team in ("col", "row") for name in ("rock", "paper", "scissors"))]
     result = tournament(players, episodes=8, out=tmp_path)
     assert result.teams == ("col", "row")
     found = {(Path(cell.row).name.rpartition(":")[2], Path(cell.column).name.rpartition(":")[2]): cell for cell in result.cells}
@@ -310,7 +340,62 @@ def test_a_tournament_of_rock_paper_and_scissors(row: Run, tmp_path: Path) -> No
     assert min(ratings["scissors"], ratings["paper"]) > ratings["rock"], "two players of paper meet every column"
     assert {file.name for file in result.files} == {"tournament.md", "cells.csv", "elo.csv", "heatmap.png"}
     assert all(file.stat().st_size > 50 for file in result.files)
-    assert "| run | team | Elo | 95 % |" in (tmp_path / "tournament.md").read_text()
+    text = (tmp_path / "tournament.md").read_text()
+    assert "| run | team | Elo | 95 % |" in text
+    assert "| col | row | payoff |" in text
+
+
+def test_players_take_part_in_the_teams_that_they_have(tmp_path: Path) -> None:
+    world = matrix_games.RockPaperScissors()
+    for name, spec in {"row": part_of(world.spec, ["row_0"]), "both": world.spec}.items():
+        layer = Layer(jnp.zeros((spec.num_agents, 1, 3)), jnp.tile(jnp.array([[0.0, 9.0, 0.0]]), (spec.num_agents, 1)))
+        write_export(tmp_path / f"{name}.npz", spec, (layer,))
+    assert set(player_of(str(tmp_path / "row.npz"), world).teams) == {"row"}
+    assert set(player_of(str(tmp_path / "both.npz"), world).teams) == {"row", "col"}
+    assert set(player_of(f"col={tmp_path / 'both.npz'}", world).teams) == {"col"}
+    assert set(player_of(f"col={HERE}:for_the_column", world).teams) == {"col"}
+    for text, sentence in {
+        f"{HERE}:rock": "does not say which team it plays: write col=.*:rock or row=.*:rock",
+        f"row={HERE}:for_the_column": r"cannot act for row_0 \(KeyError: 'col_0'\)",
+        f"wolves={HERE}:rock": "names no team here: the teams are col, row",
+        f"col={tmp_path / 'row.npz'}": "has no policy for col_0",
+    }.items():
+        with pytest.raises(UsageError, match=sentence):
+            player_of(text, world)
+    with pytest.raises(UsageError, match="has no whole team of simple_push: its agents are row_0"):
+        player_of(str(tmp_path / "row.npz"), make("simple_push"))
+
+
+def test_a_run_whose_name_looks_like_a_team_is_a_run(row: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(row.path, tmp_path / "lr=0.01")
+    monkeypatch.chdir(tmp_path)
+    assert entry_of("lr=0.01@best") == ("", "lr=0.01@best")
+    assert entry_of("row=lr=0.01@best") == ("row", "lr=0.01@best")
+    with pytest.raises(UsageError, match="nobody here plays col"):
+        tournament(["lr=0.01", "row=lr=0.01"], episodes=2, out=tmp_path / "out")
+
+
+def test_intervals_of_ratings_are_over_seeds_where_there_are_several() -> None:
+    """One seed always wins and one always loses: over seeds anything is possible, over their pooled episodes little."""
+    value = Value(0.0, 0.0, 0.0)
+
+    def widths(margins: list[np.ndarray]) -> list[float]:
+        cells = [Cell("a", "b", {"x": value, "y": value}, {}, 200, margins)]
+        return [rating.high - rating.low for rating in rated(("x", "y"), cells)]
+
+    apart = [np.full(100, 1.0), np.full(100, -1.0)]
+    assert min(widths(apart)) > 500
+    assert max(widths([np.concatenate(apart)])) < 100
+    alike = [np.tile([1.0, -1.0], 50)] * 2
+    np.testing.assert_allclose(widths(alike), 0.0, atol=1e-6)
+
+
+def test_cells_with_the_same_seeds_draw_the_same_ones() -> None:
+    scores = [[np.full(2, k) for k in range(5)], [np.full(2, k) for k in range(5)], [np.arange(9)]]
+    first, second, alone = resampled(np.random.default_rng(1), scores)
+    np.testing.assert_array_equal(first, second)
+    assert len({int(part[0]) for part in first}) > 1
+    assert len(alone[0]) == 9
 
 
 @pytest.mark.slow

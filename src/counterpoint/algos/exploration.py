@@ -145,7 +145,7 @@ def make(
     distributable = offpolicy.learn_apart(config) and not config.infer_policies
     if config.infer_policies:
         init, update_agent = inference.wrapped(init, update_agent)
-        metrics = (*metrics, *inference.METRICS)
+        metrics = (*metrics, *inference.metrics_of(spec))
     return Algorithm(
         init=partial(init, config, problem),
         begin=partial(begin, config, problem),

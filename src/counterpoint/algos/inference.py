@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -27,9 +28,10 @@ from counterpoint.algos.offpolicy import Problem
 from counterpoint.core.actions import Heads, critic_view, log_probabilities, masked, one_hot_best
 from counterpoint.core.nets import Params
 from counterpoint.core.ops import polyak
+from counterpoint.core.spaces import Discrete, Spec
 from counterpoint.core.types import Key, Transition
 
-METRICS = ("inference_loss", "inference_kl")
+LOSS, KL, DISTANCE = "inference_loss", "inference_kl", "inference_distance"
 
 
 class Newest(NamedTuple):
@@ -83,6 +85,30 @@ def divergence(heads: Heads, problem: Problem, approximation: Params, actor: Any
     return jnp.sum(alive * apart) / jnp.maximum(jnp.sum(alive), 1.0)
 
 
+def distance(heads: Heads, problem: Problem, approximation: Params, actor: Any, newest: Newest) -> Float[Array, ""]:
+    """Returns the mean squared distance of μ̂'s actions from μ's, in [−1, 1], over the living samples of a continuous agent."""
+    actions = [jnp.tanh(offpolicy.outputs(problem, net, newest.obs.T).T) for net in (approximation, actor)]
+    squares = (actions[0] - actions[1]) ** 2
+    apart = jnp.sum(jnp.where(_wide(heads.mask & ~heads.discrete, squares), squares, 0.0), axis=-1)
+    alive = newest.alive.astype(apart.dtype)
+    return jnp.sum(alive * apart) / jnp.maximum(jnp.sum(alive), 1.0)
+
+
+def measures_of(spec: Spec) -> dict[str, tuple[Callable[..., Any], np.ndarray]]:
+    """Returns how far approximations are from policies, by metric: the function, and the agents [N] that it applies to.
+
+    A deterministic policy has no divergence, so continuous agents are measured by the distance of their actions.
+    """
+    discrete = np.array([isinstance(space, Discrete) for space in spec.action_spaces])
+    measures = {KL: (divergence, discrete), DISTANCE: (distance, ~discrete)}
+    return {name: (function, agents) for name, (function, agents) in measures.items() if agents.any()}
+
+
+def metrics_of(spec: Spec) -> tuple[str, ...]:
+    """Returns the names of the metrics that inferred policies add."""
+    return (LOSS, *measures_of(spec))
+
+
 def _wide(table: Any, like: Array) -> Array:
     return jnp.broadcast_to(table, like.shape)
 
@@ -126,12 +152,14 @@ def _update_agent(
     inferred, opt, losses = infer(config, networks, own.inferred, own.inferred_opt, newest)
     target = polyak(own.inferred_target, inferred, config.tau)
     true = agents.learner.actor
-    measure = _each(networks, lambda heads, a, b, seen: divergence(heads, networks, a, b, seen))
-    apart = measure(inferred, true, _by_agent(newest))
     others = (jnp.arange(n) != i).astype(losses.dtype)
-    count = jnp.maximum(jnp.sum(others), 1.0)
-    mean = offpolicy.mean_over(problem.axis)
-    metrics = mean({"inference_loss": jnp.sum(others * losses) / count, "inference_kl": jnp.sum(others * apart) / count})
+    metrics = {LOSS: jnp.sum(others * losses) / jnp.maximum(jnp.sum(others), 1.0)}
+    for name, (function, rows) in measures_of(problem.spec).items():
+        measure = _each(networks, lambda heads, a, b, seen, function=function: function(heads, networks, a, b, seen))
+        apart, counted = measure(inferred, true, _by_agent(newest)), others * rows
+        # Without another agent of the kind there is nothing to measure: 0 / 0, an empty cell of the run's table.
+        metrics[name] = jnp.sum(counted * apart) / jnp.sum(counted)
+    metrics = offpolicy.mean_over(problem.axis)(metrics)
 
     targets = jax.tree.map(lambda leaf, mine: leaf.at[i].set(mine), own.inferred_target, own.learner.target_actor)
     shown = batch._replace(action=critic_view(config, problem.heads, batch.action), extras=())

@@ -20,9 +20,10 @@ from counterpoint.core.types import Environment
 from counterpoint.envs.against import TeamPolicy
 from counterpoint.runs import open_run, stats
 from counterpoint.runs.files import make_folder, write_whole
+from counterpoint.runs.folder import find
 from counterpoint.runs.tables import markdown_table, write_csv
 from counterpoint.training.evaluate import Episodes, evaluator
-from counterpoint.training.opponents import Source, frozen_teams, joint, load_team, settings_of, source_of
+from counterpoint.training.opponents import Source, frozen_teams, joint, load_team, open_export, settings_of, source_of
 from counterpoint.viz.plots import save_figure
 
 BASE, SCALE = 1500.0, 400.0
@@ -53,8 +54,8 @@ class Cell(NamedTuple):
     """The return of one agent of each team."""
     metrics: dict[str, Value]
     episodes: int
-    margins: Float[np.ndarray, " E"]
-    """The row's mean return less the column's, by episode."""
+    margins: list[Float[np.ndarray, " E"]]
+    """The row's mean return less the column's, by episode, for each pair of seeds."""
 
 
 class Rating(NamedTuple):
@@ -88,8 +89,9 @@ def tournament(
     """Plays every run's teams against every other's and writes tables and a heat map to the folder `out`.
 
     A run is a folder or its name, with @best or @12000 (episodes) for another moment and #2 for one seed alone; exported
-    teams and functions of Python files may take part beside at least one run. `env` is the new place of the environment.
-    Runs that name code and were not made by you on this machine need `trust`.
+    teams and functions of Python files may take part beside at least one run. TEAM= before a player lets it play that team
+    alone; a function needs it, and the others otherwise play all teams that they have. `env` is the new place of the
+    environment. Runs that name code and were not made by you on this machine need `trust`.
     """
     if len(runs) < 2:
         raise UsageError(f"a tournament needs at least two runs, not {len(runs)}.")
@@ -100,6 +102,9 @@ def tournament(
     world = open_world(texts, env, trust)
     rows, columns = two_teams(world)
     players = [player_of(text, world, trust) for text in texts]
+    for team in (rows, columns):
+        if not any(team in player.teams for player in players):
+            raise UsageError(f"nobody here plays {team}: name a run that trained it, or another policy for it.")
     cells = cross_play(world, (rows, columns), players, players, episodes, seed)
     ratings = rated((rows, columns), cells)
     result = Tournament((rows, columns), cells, ratings, [])
@@ -109,8 +114,9 @@ def tournament(
 def open_world(texts: Sequence[str], env: str = "", trust: bool = False) -> Environment:
     """Returns the environment of the first run among the players, whole."""
     for text in texts:
-        if source_of(text).kind == "run":
-            config = settings_of(open_run(source_of(text).place), trust)
+        source = source_of(entry_of(text)[1])
+        if source.kind == "run":
+            config = settings_of(open_run(source.place), trust)
             config = configs.override(config, env=env) if env else config
             world = config.world.build()
             if world.compiled is None:
@@ -128,17 +134,43 @@ def two_teams(world: Environment) -> tuple[str, str]:
 
 
 def player_of(text: str, world: Environment, trust: bool = False) -> Player:
-    """Returns a player with the policies of all its seeds, for each team that it has."""
-    source, count, left_out = source_of(text), 1, set()
+    """Returns a player with the policies of all its seeds, for each team that it has, or for the one that `text` names."""
+    only, place = entry_of(text)
+    source, known = source_of(place), sorted(set(world.spec.teams))
+    if only and only not in known:
+        raise UsageError(f"{text} names no team here: the teams are {', '.join(known)}.")
+    count, teams = 1, [only] if only else known
     if source.kind == "run":
         config = settings_of(open_run(source.place), trust)
-        count, left_out = config.training.num_seeds, set(frozen_teams(config))
-    chosen = range(count) if "#" not in text else [source.seed_index]
-    teams = {
-        team: [load_team(Source(source.place, source.at, k), world, team, trust) for k in chosen]
-        for team in sorted(set(world.spec.teams) - left_out)
-    }
-    return Player(text, teams)
+        count, frozen = config.training.num_seeds, frozen_teams(config)
+        teams = [only] if only else [team for team in known if team not in frozen]
+    elif source.kind == "export":
+        teams = [only] if only else teams_of_export(place, world)
+    elif not only:
+        ways = " or ".join(f"{team}={place}" for team in known)
+        raise UsageError(f"{place} does not say which team it plays: write {ways}.")
+    chosen = range(count) if "#" not in place else [source.seed_index]
+    return Player(
+        text, {team: [load_team(Source(source.place, source.at, k), world, team, trust) for k in chosen] for team in teams}
+    )
+
+
+def entry_of(text: str) -> tuple[str, str]:
+    """Returns the team that TEAM=PLACE names and the place; the team is empty if `text` names none."""
+    team, sign, place = text.partition("=")
+    if not (sign and team and place) or {"/", ":"} & set(team) or (find(source_of(text).place) / "config.json").exists():
+        return "", text  # a run's own name may have such a form
+    return team, place
+
+
+def teams_of_export(place: str, world: Environment) -> list[str]:
+    """Returns the teams all of whose agents an export has."""
+    file, policy = open_export(Path(source_of(place).place))
+    there = zip(world.spec.agents, world.spec.teams, strict=True)
+    missing = {team for agent, team in there if agent not in policy.agents}
+    if teams := sorted(set(world.spec.teams) - missing):
+        return teams
+    raise UsageError(f"{file} has no whole team of {world.name}: its agents are {', '.join(policy.agents)}.")
 
 
 class Arena:
@@ -187,9 +219,10 @@ def cell_of(world: Environment, teams: tuple[str, str], row: str, column: str, p
     each = {team: np.array([own == team for own in spec.teams]) for team in teams}
     returns = {team: [np.asarray(part.returns)[:, rows].mean(axis=1) for part in played] for team, rows in each.items()}
     metrics = {name: [np.asarray(part.metrics[name], float) for part in played] for name in played[0].metrics}
-    margins = np.concatenate([a - b for a, b in zip(returns[teams[0]], returns[teams[1]], strict=True)])
+    margins = [a - b for a, b in zip(returns[teams[0]], returns[teams[1]], strict=True)]
     values = {team: value_of(parts) for team, parts in returns.items()}
-    return Cell(row, column, values, {name: value_of(parts) for name, parts in metrics.items()}, len(margins), margins)
+    measured = {name: value_of(parts) for name, parts in metrics.items()}
+    return Cell(row, column, values, measured, sum(map(len, margins)), margins)
 
 
 def value_of(parts: Sequence[np.ndarray]) -> Value:
@@ -222,23 +255,37 @@ def elo(wins: Float[np.ndarray, "P P"], prior: float = 1.0) -> Float[np.ndarray,
 
 
 def rated(teams: tuple[str, str], cells: Sequence[Cell], resamples: int = 200) -> list[Rating]:
-    """Returns the rating of every run's team, with the interval over resampled episodes."""
+    """Returns the rating of every run's team, with the interval over resampled seeds, or episodes of pairs of single seeds."""
     players = list(dict.fromkeys([(cell.row, teams[0]) for cell in cells] + [(cell.column, teams[1]) for cell in cells]))
-    border = float(np.median(np.concatenate([cell.margins for cell in cells])))
-    scores = [(np.sign(cell.margins - border) + 1) / 2 for cell in cells]
+    border = float(np.median(np.concatenate([part for cell in cells for part in cell.margins])))
+    scores = [[(np.sign(part - border) + 1) / 2 for part in cell.margins] for cell in cells]
 
-    def ratings(samples: Sequence[np.ndarray]) -> np.ndarray:
+    def ratings(samples: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
         wins = np.zeros((len(players), len(players)))
         for cell, sample in zip(cells, samples, strict=True):
             i, j = players.index((cell.row, teams[0])), players.index((cell.column, teams[1]))
-            wins[i, j] += sample.sum()
-            wins[j, i] += len(sample) - sample.sum()
+            won, played = sum(map(np.sum, sample)), sum(map(len, sample))
+            wins[i, j] += won
+            wins[j, i] += played - won
         return elo(wins)
 
     best, rng = ratings(scores), np.random.default_rng(0)
-    drawn = np.array([ratings([rng.choice(sample, len(sample)) for sample in scores]) for _ in range(resamples)])
+    drawn = np.array([ratings(resampled(rng, scores)) for _ in range(resamples)])
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
     return [Rating(*player, float(best[i]), float(low[i]), float(high[i])) for i, player in enumerate(players)]
+
+
+def resampled(rng: np.random.Generator, scores: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """Returns a bootstrap sample of every cell's scores, [cells][pairs of seeds].
+
+    A cell of several pairs is drawn by pairs, and all cells draw the same ones: pair k of every cell has seed k of its players,
+    so these pairs are not independent of each other. A cell of a single pair is drawn by episodes.
+    """
+    most = max(map(len, scores))
+    chosen = {count: rng.integers(count, size=count) for count in range(2, most + 1)}
+    return [
+        [parts[k] for k in chosen[len(parts)]] if len(parts) > 1 else [rng.choice(parts[0], len(parts[0]))] for parts in scores
+    ]
 
 
 # --- Files.
@@ -266,6 +313,13 @@ def rating_rows(result: Tournament) -> list[list[str]]:
     return [[r.player, r.team, f"{r.elo:.0f}", f"{r.low:.0f} … {r.high:.0f}"] for r in ordered]
 
 
+def metric_table(result: Tournament) -> tuple[list[str], list[list[str]]]:
+    """Returns the world's own metrics of every pair as a table."""
+    names = list(result.cells[0].metrics)
+    rows = [[cell.row, cell.column, *(shown(cell.metrics[name]) for name in names)] for cell in result.cells]
+    return [*result.teams, *names], rows
+
+
 def write(result: Tournament, folder: Path) -> list[Path]:
     """Writes the tables and the heat map, and returns their files."""
     cells, ratings, text, picture = (folder / name for name in ("cells.csv", "elo.csv", "tournament.md", "heatmap.png"))
@@ -277,6 +331,8 @@ def write(result: Tournament, folder: Path) -> list[Path]:
     write_csv(cells, [*result.teams, "metric", "mean", "low", "high", "episodes"], rows)
     write_csv(ratings, ["run", "team", "elo", "low", "high"], [list(rating) for rating in result.ratings])
     parts = [f"Return of one agent of {team}\n\n{markdown_table(*matrix(result, team))}" for team in result.teams]
+    if result.cells[0].metrics:
+        parts.append(f"Metrics of the world\n\n{markdown_table(*metric_table(result))}")
     parts.append(f"Elo\n\n{markdown_table(RATING_HEADER, rating_rows(result))}")
     write_whole(text, lambda draft: draft.write_text("\n".join(parts), encoding="utf-8"))
     heat_map(result, picture)

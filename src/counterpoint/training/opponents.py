@@ -21,13 +21,14 @@ from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm, Replay
 from counterpoint.algos.ensemble import sizes_of, with_ensemble
 from counterpoint.algos.league import League, with_league
+from counterpoint.algos.onpolicy import Network
 from counterpoint.coded.controller import DECODE_ERROR, require_distributable
 from counterpoint.config import Config
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import heads_of, masked, relaxed, sampled
 from counterpoint.core.errors import UsageError
-from counterpoint.core.loading import is_address, load_object
-from counterpoint.core.nets import Layer, Norm, mlp
+from counterpoint.core.loading import first_line, is_address, load_object
+from counterpoint.core.nets import Gru, Layer, Norm, gru, mlp
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment, Key
@@ -181,7 +182,7 @@ def load_team(source: Source, env: Environment, team: str, trust: bool = False) 
     if not agents:
         raise UsageError(f"there is no team {team} in {env.name}: its teams are {', '.join(sorted(set(env.spec.teams)))}.")
     if source.kind == "script":
-        return scripted(load_object(source.place, "--freeze"), env.spec, agents, source.place)
+        return scripted(load_object(source.place, "the policy"), env.spec, agents, source.place)
     if source.kind == "export":
         return exported(Path(source.place), env.spec, agents)
     run = open_run(source.place)
@@ -259,11 +260,7 @@ def fitted(rows: Float[Array, "N I"], size: int) -> Float[Array, "N H"]:
 
 def exported(path: Path, spec: Spec, agents: Sequence[str]) -> TeamPolicy:
     """Returns the policy in a .npz file of an export, or in the folder of one."""
-    path = path.expanduser()
-    file = path / "team.npz" if path.is_dir() else path
-    if not file.exists():
-        raise UsageError(f"{file} does not exist: give the .npz file of a NumPy export.")
-    found = numpy_policy.Policy.load(file)
+    file, found = open_export(path)
     team, rules = found.team, found.team.rules
     spaces = tuple(Discrete(s.heads) if s.heads else Box(s.size, _bound(s.low), _bound(s.high)) for s in team.spaces)
     names = tuple(found.agents)
@@ -272,21 +269,58 @@ def exported(path: Path, spec: Spec, agents: Sequence[str]) -> TeamPolicy:
     if uniform:
         raise UsageError(f"{file} plays at random: export a trained team instead.")
 
-    def layer(source: numpy_policy.Layer) -> Layer:
-        scale = source.scale
-        norm = None if scale is None else Norm(*(None if x is None else x[:, 0] for x in (scale, source.mean, source.variance)))  # pyright: ignore[reportArgumentType]
-        return Layer(jnp.asarray(source.weight), jnp.asarray(source.bias[:, 0]), norm)
+    network = network_of(numpy_policy.without_deviations(team))  # it plays greedily
+    num_hidden = numpy_policy.num_hidden(team.layers)
 
-    layers = tuple(map(layer, numpy_policy.without_deviations(team)))  # it plays greedily
+    def begin(key: Key) -> Any:
+        return jnp.zeros((own.num_agents, num_hidden)) if num_hidden else ()
 
     def act(parameters: Any, carry: Any, obs: Array, key: Key, legal: Any) -> tuple[Array, Any]:
         del key
-        outputs = masked(heads, jax.vmap(mlp)(parameters, obs), legal)
+        outputs, carry = jax.vmap(remembering)(parameters, carry, obs)
+        outputs = masked(heads, outputs, legal)
         if rules.world_action == "soft":
             return relaxed(heads, outputs, jnp.zeros_like(outputs), rules.temperature), carry
         return sampled(heads, outputs, jnp.zeros_like(outputs)), carry
 
-    return in_layout(TeamPolicy(tuple(agents), lambda key: (), act, layers), own, spec, str(file))
+    return in_layout(TeamPolicy(tuple(agents), begin, act, network), own, spec, str(file))
+
+
+def network_of(layers: Sequence[numpy_policy.Layer]) -> Network:
+    """Returns exported layers, stacked over agents, as a perceptron or as one with a recurrent unit."""
+
+    def plain(layer: numpy_policy.Layer) -> Layer:
+        norm = (None if part is None else jnp.asarray(part[:, 0]) for part in (layer.scale, layer.mean, layer.variance))
+        return Layer(
+            jnp.asarray(layer.weight),
+            jnp.asarray(layer.bias[:, 0]),
+            None if layer.scale is None else Norm(*norm),  # pyright: ignore[reportArgumentType]
+        )
+
+    for depth, layer in enumerate(layers):
+        if layer.state_weight is not None and layer.state_bias is not None:
+            state = Layer(jnp.asarray(layer.state_weight), jnp.asarray(layer.state_bias[:, 0]))
+            body, head = (tuple(map(plain, part)) for part in (layers[:depth], layers[depth + 1 :]))
+            return Network(body, Gru(plain(layer), state), head)
+    return Network(tuple(map(plain, layers)))
+
+
+def remembering(network: Network, hidden: Any, obs: Float[Array, " O"]) -> tuple[Float[Array, " A"], Any]:
+    """Returns one agent's outputs given what it remembers, and what it remembers afterwards."""
+    if network.cell is None or network.head is None:
+        return mlp(network.body, obs), hidden
+    features = jax.nn.relu(mlp(network.body, obs)) if network.body else obs
+    hidden = gru(network.cell, hidden, features)
+    return mlp(network.head, hidden), hidden
+
+
+def open_export(path: Path) -> tuple[Path, numpy_policy.Policy]:
+    """Returns the .npz file of an export, given it or its folder, and the policy in it."""
+    path = path.expanduser()
+    file = path / "team.npz" if path.is_dir() else path
+    if not file.exists():
+        raise UsageError(f"{file} does not exist: give the .npz file of a NumPy export.")
+    return file, numpy_policy.Policy.load(file)
 
 
 def _bound(value: Any) -> Any:
@@ -315,9 +349,14 @@ def scripted(function: Any, spec: Spec, agents: Sequence[str], place: str) -> Te
             action = action.at[i, : spec.act_sizes[i]].set(_vector(spec.action_spaces[i], answer[agent], agent, place))
         return action, carry
 
-    policy = TeamPolicy(tuple(agents), lambda key: (), act)
-    jax.eval_shape(lambda: act((), (), jnp.zeros(spec.obs_mask.shape), prng.key(0), None))  # a mistake is better found now
-    return policy
+    try:
+        jax.eval_shape(lambda: act((), (), jnp.zeros(spec.obs_mask.shape), prng.key(0), None))  # a mistake is better found now
+    except UsageError:
+        raise
+    except Exception as error:
+        what = f"{place} cannot act for {', '.join(agents)} ({type(error).__name__}: {first_line(error)})"
+        raise UsageError(f"{what}: mend it, or choose the team that it is written for.") from error
+    return TeamPolicy(tuple(agents), lambda key: (), act)
 
 
 def _vector(space: Discrete | Box, action: Any, agent: str, place: str) -> Float[Array, " A"]:

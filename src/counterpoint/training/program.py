@@ -95,6 +95,10 @@ def _resolve(config: Config, env: Environment) -> Config:
     batch_fits = batch_fits and not (recurrent and t.num_envs % devices)  # the steps of one environment stay together
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
+        if alone and t.num_seeds == 1:
+            raise UsageError(
+                f"one seed of --ensemble {config.opponents.ensemble} trains on one device, not {devices}: choose --devices 1."
+            )
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
         batch = f"--num-envs {t.num_envs} of a recurrent team" if recurrent and t.num_envs % devices else batch
         one = batch if entry.splits_batch else f"one seed of {entry.name}"

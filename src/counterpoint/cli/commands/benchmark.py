@@ -86,8 +86,9 @@ def benchmark(
     print_table(["run"] * several + header, rows)
     print("\n".join(lines))
     for given, run in opened.items():
-        if _competitive(run):
-            print(f"returns of {given} depend on the opponents; to see how exploitable a team is: counterpoint exploit {given}")
+        if teams := _exploitable(run):
+            hint = f"counterpoint exploit {given} --team {teams[0]}"
+            print(f"returns of {given} depend on the opponents; to see how exploitable a team is: {hint}")
 
 
 def _shares(run: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -103,13 +104,14 @@ def _shares(run: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _competitive(run: Any) -> bool:
-    """Returns whether a run trained two teams or more, by the names of its columns."""
+def _exploitable(run: Any) -> list[str]:
+    """Returns the teams that a run trained against another team, by the names of its columns; none if it has no opponents."""
     try:
         columns = run.rows()[-1]
     except (IndexError, UsageError, OSError):
-        return False
-    return sum(name.startswith("team/") for name in columns) > 1
+        return []
+    teams = [name.removeprefix("team/") for name in columns if name.startswith("team/")]
+    return teams if len(teams) > 1 or run.config.get("opponents", {}).get("freeze") else []
 
 
 def _file_names(opened: Mapping[str, Any]) -> dict[str, str]:

@@ -22,7 +22,7 @@ def tournament(
 
     Args:
         runs: The folders of the runs; @best, @12000 (episodes) and #2 (one seed) may follow. Exported teams (team.npz) and
-            functions (my_policy.py:function) may take part.
+            functions (adversary=my_policy.py:function) may take part; a team's name before = selects the team that one plays.
         episodes: Episodes of each pair, over all its seeds.
         seed: Seed of the episodes; every pair starts from the same positions.
         out: Folder for the files.
@@ -36,9 +36,7 @@ def tournament(
     for team in result.teams:
         print(f"return of one agent of {team} [95 % interval]\n")
         print_table(*study.matrix(result, team))
-    names = list(result.cells[0].metrics)
-    if names:
-        rows = [[cell.row, cell.column, *(study.shown(cell.metrics[name]) for name in names)] for cell in result.cells]
-        print_table([*result.teams, *names], rows)
+    if result.cells[0].metrics:
+        print_table(*study.metric_table(result))
     print_table(study.RATING_HEADER, study.rating_rows(result))
     print(f"→ {result.files[0].parent}")
