@@ -1,15 +1,18 @@
 """The reproductions of Lowe et al.: data, tables and the pipeline, each run quickly."""
 
 import csv
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from counterpoint.core.errors import UsageError
+from counterpoint.envs.mpe.scenario import State
 from counterpoint.envs.mpe.tag import Tag
+from counterpoint.runs import Run
 from counterpoint.studies import reproduce
-from counterpoint.studies.reproduce import _lowe2017, authors, lowe2017_gradients
+from counterpoint.studies.reproduce import _lowe2017, authors, lowe2017_communication, lowe2017_gradients
 from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, write_up
 from counterpoint.studies.reproduce.lowe2017_predator_prey import FastTag
 
@@ -42,9 +45,13 @@ def test_the_verdict_says_on_which_side_ours_is(tmp_path, capsys):
         Row("c", "m", "%", 10.0).measured([20.0, 21.0]),
         Row("d", "m", "%", 10.0),
     ]
+    rows.append(rows[2]._replace(published_low=9.0, published_high=20.0))
+    rows.append(rows[2]._replace(published_low=9.0, published_high=19.0))
     write_up(tmp_path, "title", "about", rows, Effort(False), 0.0)
+    expected = ["yes", "ours lower", "ours higher", "–", "yes", "ours higher"]
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "what" not in line]
-    assert [line.split("|")[-2].strip() for line in lines if ":--" not in line] == ["yes", "ours lower", "ours higher", "–"]
+    assert [line.split("|")[-2].strip() for line in lines if ":--" not in line] == expected
+    assert "| 10 [9, 19] |" in lines[-1], "the published interval is shown"
 
 
 def test_the_order_of_cells_is_judged_by_their_intervals():
@@ -55,6 +62,35 @@ def test_the_order_of_cells_is_judged_by_their_intervals():
     expected = ["holds, intervals are apart", "holds, intervals overlap", "does not hold", "not measured"]
     assert [claim.verdict for claim in claims] == expected
     assert claims[0].text == "m: more in a than in c"
+
+
+def test_a_target_is_reached_if_no_other_landmark_is_nearer():
+    """The listener is the second agent; it ends at (1, 0), far from the first landmark and nearest to the third."""
+    landmarks = np.array([[-1.0, 0.0], [0.0, 0.0], [0.4, 0.1]], np.float32)
+    agents = np.array([[-1.0, 0.0], [1.0, 0.0]], np.float32)
+    three = [np.stack([array] * 3) for array in (agents, agents, np.zeros((2, 3), np.float32), landmarks)]
+    states = State(*three, goal=np.array([[0], [1], [2]], np.int32), step=np.full(3, 25, np.int32))
+    np.testing.assert_array_equal(lowe2017_communication.nearest_is_target(states), [0.0, 0.0, 1.0])
+
+
+def recorded_run(path, rows):
+    """Returns a run with these rows of metrics and nothing else."""
+    path.mkdir()
+    run = Run(path)
+    for row in rows:
+        run.append_metrics(row)
+    return run
+
+
+def test_minutes_are_those_that_the_runs_recorded(tmp_path):
+    """Two runs: one of 120 s for each of two seeds, which train together, and one that was resumed and reached 60 s."""
+    reports = {"a": [(0, 60.0), (1, 60.0), (0, 120.0), (1, 120.0)], "b": [(0, 30.0), (0, 60.0)]}
+    runs = {
+        name: recorded_run(tmp_path / name, [{"seed": seed, "seconds": seconds} for seed, seconds in rows])
+        for name, rows in reports.items()
+    }
+    text = _lowe2017._duration(runs, time.perf_counter() - 30.0)
+    assert text == "Training took 3.0 minutes, as the runs recorded it over all calls, and evaluation 0.5."
 
 
 @pytest.mark.parametrize(
@@ -112,8 +148,7 @@ def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatc
     assert Path(folder / "figure.png").exists()
     text = (folder / "table.md").read_text()
     assert f"{len(runs)} runs of 2 seeds, each trained for 16 episodes." in text
-    assert f"`counterpoint reproduce lowe2017-{name} --quick --episodes 16` in " in text
-    assert "(2 calls)" in text
+    assert f"`counterpoint reproduce lowe2017-{name} --quick --episodes 16`. Training took " in text
     if name == "communication":
         reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path), episodes=24)
         assert "each trained for 24 episodes" in (folder / "table.md").read_text(), "longer training continues the runs"
