@@ -12,8 +12,15 @@ from counterpoint.envs.mpe.scenario import State
 from counterpoint.envs.mpe.tag import Tag
 from counterpoint.runs import Run
 from counterpoint.studies import reproduce
-from counterpoint.studies.reproduce import _lowe2017, authors, lowe2017_communication, lowe2017_gradients
-from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, write_up
+from counterpoint.studies.reproduce import (
+    _lowe2017,
+    authors,
+    lowe2017_communication,
+    lowe2017_ensembles,
+    lowe2017_gradients,
+    lowe2017_inference,
+)
+from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, cost_verdict, gain_verdict, write_up
 from counterpoint.studies.reproduce.lowe2017_predator_prey import FastTag
 
 NAMES = ["communication", "navigation", "predator-prey", "deception", "covert", "ensembles", "inference", "gradients"]
@@ -71,6 +78,58 @@ def test_a_target_is_reached_if_no_other_landmark_is_nearer():
     three = [np.stack([array] * 3) for array in (agents, agents, np.zeros((2, 3), np.float32), landmarks)]
     states = State(*three, goal=np.array([[0], [1], [2]], np.int32), step=np.full(3, 25, np.int32))
     np.testing.assert_array_equal(lowe2017_communication.nearest_is_target(states), [0.0, 0.0, 1.0])
+
+
+def test_every_cell_of_the_ensembles_meets_strangers():
+    """Seeds k and j meet unless they are the same: a team of the same seed may have been the partner in training."""
+    table = lowe2017_ensembles.cross(lambda k, j: 10.0 * k + j, 3)
+    np.testing.assert_array_equal(table, [[np.nan, 1.0, 2.0], [10.0, np.nan, 12.0], [20.0, 21.0, np.nan]])
+    assert lowe2017_ensembles.means(table) == pytest.approx(11.0)
+
+
+def test_gains_of_ensembles_by_hand():
+    """Adversary single 4, 2 and ensemble 7, 3 against agents single, ensemble: it gains (3 + 1) / 2, and agents (2 + 4) / 2."""
+    world = lowe2017_ensembles.WORLDS[0]
+    off = np.where(np.eye(3, dtype=bool), np.nan, 1.0)
+    tables = np.array([[4.0, 2.0], [7.0, 3.0]])[:, :, None, None] * off
+    rows = lowe2017_ensembles.rows_of(world, tables)
+    assert [row.ours for row in rows] == pytest.approx([4.0, 2.0, 7.0, 3.0, 2.0, 3.0])
+    assert [row.published for row in rows] == pytest.approx([7.94, 7.74, 8.35, 8.11, 0.39, 0.22])
+    assert all(row.low == pytest.approx(row.ours) == row.high for row in rows), "seeds that do not differ have no spread"
+    claims = lowe2017_ensembles.claims_about(world, rows)
+    assert [claim.verdict for claim in claims] == ["holds, intervals are apart"] * 2 + ["holds, the interval is above 0"] * 2
+    assert claims[1].text.endswith("more in single adversary v single agents than in single adversary v ensemble agents")
+    assert "gain of ensemble agents" in claims[3].text
+
+
+def test_intervals_of_the_ensembles_follow_the_seeds_of_both_sides():
+    """Only one seed of the agents is weak: adversaries do not differ, and yet the interval spans what the draws can give."""
+    table = np.where(np.eye(4, dtype=bool), np.nan, np.array([8.0, 0.0, 0.0, 0.0])[None, :])
+    drawn = lowe2017_ensembles.resampled(np.array([[table, table], [table, table]]))
+    assert np.percentile(drawn[:, 0, 0], 2.5) == 0.0
+    assert np.percentile(drawn[:, 0, 0], 97.5) > 4.0
+    two_seeds = np.broadcast_to(np.array([[np.nan, 1.0], [1.0, np.nan]]), (2, 2, 2, 2))
+    assert np.all(lowe2017_ensembles.resampled(two_seeds) == 1.0), "draws in which nobody met are left out"
+
+
+def test_the_cost_of_inference_is_judged_by_the_difference():
+    free = Row("d", "return", "unit", 0.0).difference([-14.0, -15.0, -13.5], [-14.2, -13.0, -15.0])
+    assert free.ours == pytest.approx(-14.1667 + 14.0667, abs=1e-3)
+    assert free.low < 0 < free.high
+    assert cost_verdict(free).startswith("holds, the interval includes 0; a cost of up to ")
+    dear = Row("d", "return", "unit", 0.0).difference([-20.0, -21.0], [-14.0, -15.0])
+    assert cost_verdict(dear) == "does not hold: it costs 5 to 7"
+    assert cost_verdict(Row("d", "return", "unit", 0.0).difference([-10.0, -11.0], [-14.0, -15.0])) == "holds, it gains"
+    assert gain_verdict(dear) == "does not hold"
+    assert gain_verdict(free._replace(ours=0.1)) == "holds, the interval includes 0"
+    assert gain_verdict(Row("d", "m", "%", 1.0)) == cost_verdict(Row("d", "m", "%", 1.0)) == "not measured"
+
+
+def test_divergences_have_a_last_and_a_largest_value(tmp_path):
+    values = {0: [float("nan"), 1.5, 0.9], 1: [float("nan"), 0.0, 0.5]}
+    rows = [{"seed": seed, "inference_kl/speaker_0": each[t]} for t in range(3) for seed, each in values.items()]
+    last, peak = lowe2017_inference.divergences(recorded_run(tmp_path / "run", rows), "speaker_0")
+    assert (last, peak) == ([0.9, 0.5], [1.5, 0.5])
 
 
 def recorded_run(path, rows):

@@ -270,7 +270,7 @@ def forgetting(case: Case) -> Finding | None:
         "replay turned over",
         "The replay is so small that critics learn the last few episodes and forget all others.",
         f"The replay holds {case.get('buffer_size')} transitions, {held:.0f} episodes, and was overwritten {turned} times"
-        f"{_fall(case) or swings and f'; {swings}'}.",
+        f"{_fall(case) or (swings and f'; {swings}')}.",
         f"Keep more: --buffer-size {enough}.",
     )
 

@@ -47,6 +47,11 @@ class Row(NamedTuple):
     """Lower end of the 95 % interval of the published number, where one is known."""
     published_high: float | None = None
 
+    def difference(self, values: Sequence[float], others: Sequence[float]) -> "Row":
+        """Returns the row with the difference between the means of two sets of seeds and its interval."""
+        low, high = stats.stratified_interval([values, others], lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis))
+        return self._replace(ours=float(np.mean(values) - np.mean(others)), low=low, high=high, seeds=len(values))
+
     def measured(self, values: Sequence[float]) -> "Row":
         """Returns the row with the mean of our seeds and its interval."""
         low, high = stats.bootstrap_interval(list(values))
@@ -67,6 +72,24 @@ def order_verdict(more: Row, less: Row) -> str:
     if more.ours <= less.ours:
         return "does not hold"
     return "holds, intervals are apart" if more.low > less.high else "holds, intervals overlap"
+
+
+def gain_verdict(row: Row) -> str:
+    """Returns whether a difference is above zero, and whether its interval is."""
+    if row.ours is None or row.low is None:
+        return "not measured"
+    if row.ours <= 0:
+        return "does not hold"
+    return "holds, the interval is above 0" if row.low > 0 else "holds, the interval includes 0"
+
+
+def cost_verdict(row: Row) -> str:
+    """Returns whether a difference is a loss that its interval tells from zero, and how large a loss it leaves possible."""
+    if row.low is None or row.high is None:
+        return "not measured"
+    if row.high < 0:
+        return f"does not hold: it costs {-row.high:.3g} to {-row.low:.3g}"
+    return f"holds, the interval includes 0; a cost of up to {-row.low:.3g} is possible" if row.low < 0 else "holds, it gains"
 
 
 class Effort(NamedTuple):
@@ -237,6 +260,7 @@ def figure(rows: Sequence[Row], path: Path, title: str) -> None:
     metrics = list(dict.fromkeys(row.metric for row in rows))
 
     def draw(page: Any) -> None:
+        shown: list[str] = []
         for i, metric in enumerate(metrics):
             axes = page.add_subplot(1, len(metrics), i + 1)
             own = [row for row in rows if row.metric == metric]
@@ -246,7 +270,9 @@ def figure(rows: Sequence[Row], path: Path, title: str) -> None:
                     axes.errorbar([row.ours], [at], xerr=around, fmt="o", color=hex_of(BLUE), markersize=4)
                 if row.published is not None:
                     axes.plot([row.published], [at], "|", color=hex_of(STONE), markersize=12, markeredgewidth=2)
-            axes.set_yticks(range(len(own)), [row.cell for row in own] if i == 0 else [])
+            cells = [row.cell for row in own]
+            axes.set_yticks(range(len(own)), cells if cells != shown else [])
+            shown = cells
             axes.invert_yaxis()
             axes.set_title(metric, size=8)
         page.suptitle(f"{title} (dot: ours with 95 %, tick: published)", x=0.01, ha="left", size=9)
