@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from counterpoint.core.errors import UsageError
 from counterpoint.envs.mpe.scenario import State
@@ -174,14 +175,66 @@ def test_only_the_speed_of_the_prey_differs():
     np.testing.assert_array_equal(fast.bodies.accel, usual.bodies.accel)
 
 
-def test_the_authors_numbers_are_whole():
+WORLDS = ("simple_spread", "simple_speaker_listener", "simple_reference", "simple_adversary")
+
+
+def test_the_authors_curves_are_whole():
     rows = authors.read()
-    assert {row["scenario"] for row in rows} == {
-        *("simple_spread", "simple_speaker_listener", "simple_reference", "simple_adversary")
-    }
+    curves = {(row["scenario"], row["team"]): [] for row in rows}
+    assert {scenario for scenario, _ in curves} == set(WORLDS)
     for row in rows:
-        if row["low"]:
-            assert float(row["lowest"]) < float(row["low"]) < float(row["mean"]) < float(row["high"]) < float(row["highest"])
+        curves[row["scenario"], row["team"]].append(int(row["episodes"]))
+        assert float(row["lowest"]) < float(row["low"]) < float(row["mean"]) < float(row["high"]) < float(row["highest"])
+    assert all(at == list(range(1000, 61_000, 1000)) for at in curves.values())
+    ends = {(row["scenario"], row["team"]): float(row["mean"]) for row in rows if row["episodes"] == "60000"}
+    published = {"simple_spread": -138.6, "simple_speaker_listener": -24.7, "simple_reference": -21.8, "simple_adversary": 8.55}
+    assert all(ends[world, "good"] == pytest.approx(mean, abs=0.06) for world, mean in published.items())
+
+
+def trained_runs(folder, returns):
+    """Returns a run of each world and kind; its seeds report these returns three times, the last time at 60 000 episodes."""
+    rows = [
+        {"seed": seed, "episode": episode, "team/good": value, "team/adversary": value}
+        for episode in (20_000, 40_000, 60_000)
+        for seed, value in enumerate(returns)
+    ]
+    names = [authors.run_name(world, kind) for world in WORLDS for kind in authors.KINDS]
+    return {name: recorded_run(folder / name, rows) for name in names}
+
+
+def test_seeds_that_communicate_are_counted_beside_the_authors(tmp_path):
+    """Of four seeds one ends above −20 and two are mute; the authors have 6 and 12 of 21."""
+    runs = trained_runs(tmp_path, [-15.0, -23.0, -27.0, -29.0])
+    speaks, mute = authors.shares(runs["simple_speaker_listener-our"], "our defaults", quick=True)
+    assert (speaks.ours, mute.ours) == (25.0, 50.0)
+    assert (speaks.published, mute.published) == (pytest.approx(100 * 6 / 21), pytest.approx(100 * 12 / 21))
+    assert (speaks.metric, mute.metric) == ("seeds above −20 at 60,000", "seeds mute, below −26 at 60,000")
+    assert speaks.low < 25.0 < speaks.high
+    assert speaks.published_low < speaks.published < speaks.published_high
+
+
+def test_the_authors_interval_decides_what_is_inside(tmp_path):
+    line = next(row for row in authors.read() if row["scenario"] == "simple_spread" and row["episodes"] == "60000")
+    for value, verdict in ((-140.0, "yes"), (-141.0, "ours lower"), (-136.0, "ours higher")):
+        (tmp_path / str(value)).mkdir()
+        row, _ = authors.rows_of(line, trained_runs(tmp_path / str(value), [value] * 3), quick=True)
+        assert _lowe2017._verdict(row) == verdict
+        assert row.published == -138.6
+
+
+def test_the_figure_shows_training_curves_of_the_authors_and_ours(tmp_path, monkeypatch):
+    drawn = []
+
+    def keep(size, path, dpi, draw):
+        drawn.append(Figure(figsize=size))
+        draw(drawn[0])
+
+    monkeypatch.setattr(authors, "save_figure", keep)
+    authors.figure(authors.read(), trained_runs(tmp_path, [-15.0, -23.0]), tmp_path / "figure.png")
+    panels = [axes for axes in drawn[0].axes if axes.lines]
+    assert [axes.get_title() for axes in panels][-1] == "simple_adversary, adversary"
+    assert [[len(line.get_xdata()) for line in axes.lines] for axes in panels] == [[60, 3, 3]] * 5
+    assert all(len(axes.collections) == 4 for axes in panels), "their range and interval, and the intervals of ours"
 
 
 def smaller(monkeypatch):
@@ -220,5 +273,5 @@ def test_the_authors_runs_are_compared(tmp_path, monkeypatch):
     smaller(monkeypatch)
     reproduce.reproduce("authors", True, str(tmp_path), episodes=16)
     rows = list(csv.DictReader((tmp_path / "authors-quick" / "table.csv").read_text().splitlines()))
-    assert len(rows) == 2 * len(authors.read())
+    assert len(rows) == 2 * (2 * 5 + 2), "five teams at two moments and two shares of seeds, with either settings"
     assert all(np.isfinite(float(row["ours"])) for row in rows)
