@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from counterpoint.studies.compare import compare as compare
     from counterpoint.studies.exploit import exploit as exploit
     from counterpoint.studies.grid import grid as grid
+    from counterpoint.studies.reproduce import reproduce as reproduce
     from counterpoint.studies.tournament import tournament as tournament
     from counterpoint.studies.units import units as units
     from counterpoint.studies.why import why as why
@@ -64,6 +65,7 @@ _HOMES = {
     "counterpoint.studies.compare": ("compare",),
     "counterpoint.studies.exploit": ("exploit",),
     "counterpoint.studies.grid": ("grid",),
+    "counterpoint.studies.reproduce": ("reproduce",),
     "counterpoint.studies.tournament": ("tournament",),
     "counterpoint.studies.units": ("units",),
     "counterpoint.studies.why": ("why",),

@@ -23,6 +23,8 @@ DATA = Path(__file__).with_name("authors.csv")
 HEADER = ["scenario", "team", "episodes", "mean", "low", "high", "lowest", "highest", "runs"]
 AT = (25_000, 60_000)
 """Episodes at which the table compares."""
+FIRST = 4
+"""Thousands of episodes that the vertical axes need not show: random play, and the plunge after the first updates."""
 AUTHORS = {"init": "glorot", "order": "sequential", "minibatch": "per-agent"}
 KINDS: dict[str, dict[str, str]] = {"authors' settings": AUTHORS, "our defaults": {}}
 COLOURS: dict[str, Rgb] = {"authors' settings": BLUE, "our defaults": RED}
@@ -156,8 +158,8 @@ def _draw_theirs(axes: Any, lines: Sequence[Mapping[str, str]]) -> None:
     axes.fill_between(x, column["lowest"], column["highest"], color=colour, alpha=0.12, linewidth=0, label="their range")
     axes.fill_between(x, column["low"], column["high"], color=colour, alpha=0.4, linewidth=0)
     axes.plot(x, column["mean"], color=colour, linewidth=1.5, label="the authors' code, 19 to 21 runs")
-    lowest, highest = column["lowest"].min(), column["highest"].max()
-    axes.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.05 * (highest - lowest))
+    lowest, highest = column["lowest"][FIRST:].min(), column["highest"][FIRST:].max()
+    axes.set_ylim(lowest - 0.2 * (highest - lowest), highest + 0.2 * (highest - lowest))
 
 
 def _draw_ours(axes: Any, run: Run, team: str, kind: str) -> None:
