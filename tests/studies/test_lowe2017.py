@@ -252,7 +252,7 @@ def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatc
     out = capsys.readouterr().out
     folder = tmp_path / f"lowe2017-{name}-quick"
     runs = sorted(path.name for path in (folder / "runs").iterdir())
-    assert out.count("training ") == len(runs), "the second call trains nothing"
+    assert out.count("] training ") == len(runs), "the second call trains nothing"
     rows = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
     ours = [row for row in rows if row["ours"]]
     assert len(ours) >= 4

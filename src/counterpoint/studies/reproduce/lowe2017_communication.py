@@ -23,9 +23,9 @@ PUBLISHED = {
 ABOUT = """`simple_speaker_listener`, original rules. The target counts as reached if, at the last step, the landmark nearest to
 the listener is its target: a third by chance. The distance is that at the last step. The paper defines neither; these
 definitions hold for every cell. That of the target was chosen after our first results: we first counted a target that the
-listener touches at the last step, which is rare with either algorithm (`target touched`). The paper's own definition must be
-stricter, as four of its algorithms stay below a third, so only the order of the algorithms is evidence. Algorithms that this
-library does not have are listed with their published numbers."""
+listener touches at the last step, which is rare with either algorithm (`target touched`). The paper's own definition is
+probably stricter, as four of its algorithms stay clearly below a third, so only the order of the algorithms is evidence.
+Algorithms that this library does not have are listed with their published numbers."""
 
 
 def nearest_is_target(states: State) -> Float[np.ndarray, " E"]:
