@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from counterpoint.studies.doctor import doctor as doctor
     from counterpoint.studies.exploit import exploit as exploit
     from counterpoint.studies.grid import grid as grid
+    from counterpoint.studies.reproduce import reproduce as reproduce
     from counterpoint.studies.tournament import tournament as tournament
     from counterpoint.studies.units import units as units
     from counterpoint.studies.why import why as why
@@ -67,6 +68,7 @@ _HOMES = {
     "counterpoint.studies.doctor": ("doctor",),
     "counterpoint.studies.exploit": ("exploit",),
     "counterpoint.studies.grid": ("grid",),
+    "counterpoint.studies.reproduce": ("reproduce",),
     "counterpoint.studies.tournament": ("tournament",),
     "counterpoint.studies.units": ("units",),
     "counterpoint.studies.why": ("why",),

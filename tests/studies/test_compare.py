@@ -13,6 +13,7 @@ import pytest
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import create, stats
 from counterpoint.studies import compare as study
+from counterpoint.studies import units
 from made import made_run
 
 compare = study.compare
@@ -283,3 +284,24 @@ def test_comparing_needs_no_jax(two: list[Path], tmp_path: Path) -> None:
 def test_external_environments_are_named_in_one_word(tmp_path: Path, world: dict[str, Any], title: str) -> None:
     made_run(tmp_path, "a", [1.0], world=world)
     assert compare([tmp_path], out=tmp_path / "out").scores[0].environment == title
+
+
+def test_scores_on_the_scale_from_random_play_to_a_scripted_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random play earns −26 and the scripted team −8: −17 is half-way, and each point is 1/18."""
+    means = {"random": -26.0, "scripted": -8.0}
+    known = {("simple_spread", "mpe2", policy): units.Reference(mean, mean, mean, 10) for policy, mean in means.items()}
+    monkeypatch.setattr(units, "references", lambda: known)
+    world = {"flavour": "mpe2", "max_episode_len": 25, "scenario_args": []}
+    made_run(tmp_path, "a", [-16.0, -17.0, -18.0], world=world)
+    made_run(tmp_path, "b", [-8.0, -8.0], algorithm="ddpg", world=world)
+    result = compare([tmp_path], out=tmp_path / "out", scale=True)
+    shares = {share.group: share for share in result.shares}
+    assert shares["maddpg"].mean == pytest.approx(0.5)
+    assert (shares["maddpg"].low, shares["maddpg"].high) == (pytest.approx(8 / 18), pytest.approx(10 / 18))
+    assert shares["ddpg"].mean == pytest.approx(1.0)
+    assert "share between random play and scripted" in (tmp_path / "out" / "comparison.md").read_text()
+    assert not compare([tmp_path], out=tmp_path / "out").shares
+    made_run(tmp_path, "c", [5.0, 6.0], algorithm="coma", scenario="simple_tag", world=world)
+    mixed = compare([tmp_path], out=tmp_path / "out", scale=True)
+    assert {share.group for share in mixed.shares} == {"maddpg", "ddpg"}
+    assert any("A scale needs returns in a world of the usual size" in note for note in mixed.notes)

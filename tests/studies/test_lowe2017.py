@@ -1,16 +1,27 @@
 """The reproductions of Lowe et al.: data, tables and the pipeline, each run quickly."""
 
 import csv
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from counterpoint.core.errors import UsageError
+from counterpoint.envs.mpe.scenario import State
 from counterpoint.envs.mpe.tag import Tag
+from counterpoint.runs import Run
 from counterpoint.studies import reproduce
-from counterpoint.studies.reproduce import _lowe2017, authors, lowe2017_gradients
-from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, write_up
+from counterpoint.studies.reproduce import (
+    _lowe2017,
+    authors,
+    lowe2017_communication,
+    lowe2017_ensembles,
+    lowe2017_gradients,
+    lowe2017_inference,
+)
+from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, cost_verdict, gain_verdict, write_up
 from counterpoint.studies.reproduce.lowe2017_predator_prey import FastTag
 
 NAMES = ["communication", "navigation", "predator-prey", "deception", "covert", "ensembles", "inference", "gradients"]
@@ -42,9 +53,13 @@ def test_the_verdict_says_on_which_side_ours_is(tmp_path, capsys):
         Row("c", "m", "%", 10.0).measured([20.0, 21.0]),
         Row("d", "m", "%", 10.0),
     ]
+    rows.append(rows[2]._replace(published_low=9.0, published_high=20.0))
+    rows.append(rows[2]._replace(published_low=9.0, published_high=19.0))
     write_up(tmp_path, "title", "about", rows, Effort(False), 0.0)
+    expected = ["yes", "ours lower", "ours higher", "–", "yes", "ours higher"]
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "what" not in line]
-    assert [line.split("|")[-2].strip() for line in lines if ":--" not in line] == ["yes", "ours lower", "ours higher", "–"]
+    assert [line.split("|")[-2].strip() for line in lines if ":--" not in line] == expected
+    assert "| 10 [9, 19] |" in lines[-1], "the published interval is shown"
 
 
 def test_the_order_of_cells_is_judged_by_their_intervals():
@@ -55,6 +70,87 @@ def test_the_order_of_cells_is_judged_by_their_intervals():
     expected = ["holds, intervals are apart", "holds, intervals overlap", "does not hold", "not measured"]
     assert [claim.verdict for claim in claims] == expected
     assert claims[0].text == "m: more in a than in c"
+
+
+def test_a_target_is_reached_if_no_other_landmark_is_nearer():
+    """The listener is the second agent; it ends at (1, 0), far from the first landmark and nearest to the third."""
+    landmarks = np.array([[-1.0, 0.0], [0.0, 0.0], [0.4, 0.1]], np.float32)
+    agents = np.array([[-1.0, 0.0], [1.0, 0.0]], np.float32)
+    three = [np.stack([array] * 3) for array in (agents, agents, np.zeros((2, 3), np.float32), landmarks)]
+    states = State(*three, goal=np.array([[0], [1], [2]], np.int32), step=np.full(3, 25, np.int32))
+    np.testing.assert_array_equal(lowe2017_communication.nearest_is_target(states), [0.0, 0.0, 1.0])
+
+
+def test_every_cell_of_the_ensembles_meets_strangers():
+    """Seeds k and j meet unless they are the same: a team of the same seed may have been the partner in training."""
+    table = lowe2017_ensembles.cross(lambda k, j: 10.0 * k + j, 3)
+    np.testing.assert_array_equal(table, [[np.nan, 1.0, 2.0], [10.0, np.nan, 12.0], [20.0, 21.0, np.nan]])
+    assert lowe2017_ensembles.means(table) == pytest.approx(11.0)
+
+
+def test_gains_of_ensembles_by_hand():
+    """Adversary single 4, 2 and ensemble 7, 3 against agents single, ensemble: it gains (3 + 1) / 2, and agents (2 + 4) / 2."""
+    world = lowe2017_ensembles.WORLDS[0]
+    off = np.where(np.eye(3, dtype=bool), np.nan, 1.0)
+    tables = np.array([[4.0, 2.0], [7.0, 3.0]])[:, :, None, None] * off
+    rows = lowe2017_ensembles.rows_of(world, tables)
+    assert [row.ours for row in rows] == pytest.approx([4.0, 2.0, 7.0, 3.0, 2.0, 3.0])
+    assert [row.published for row in rows] == pytest.approx([7.94, 7.74, 8.35, 8.11, 0.39, 0.22])
+    assert all(row.low == pytest.approx(row.ours) == row.high for row in rows), "seeds that do not differ have no spread"
+    claims = lowe2017_ensembles.claims_about(world, rows)
+    assert [claim.verdict for claim in claims] == ["holds, intervals are apart"] * 2 + ["holds, the interval is above 0"] * 2
+    assert claims[1].text.endswith("more in single adversary v single agents than in single adversary v ensemble agents")
+    assert "gain of ensemble agents" in claims[3].text
+
+
+def test_intervals_of_the_ensembles_follow_the_seeds_of_both_sides():
+    """Only one seed of the agents is weak: adversaries do not differ, and yet the interval spans what the draws can give."""
+    table = np.where(np.eye(4, dtype=bool), np.nan, np.array([8.0, 0.0, 0.0, 0.0])[None, :])
+    drawn = lowe2017_ensembles.resampled(np.array([[table, table], [table, table]]))
+    assert np.percentile(drawn[:, 0, 0], 2.5) == 0.0
+    assert np.percentile(drawn[:, 0, 0], 97.5) > 4.0
+    two_seeds = np.broadcast_to(np.array([[np.nan, 1.0], [1.0, np.nan]]), (2, 2, 2, 2))
+    assert np.all(lowe2017_ensembles.resampled(two_seeds) == 1.0), "draws in which nobody met are left out"
+
+
+def test_the_cost_of_inference_is_judged_by_the_difference():
+    free = Row("d", "return", "unit", 0.0).difference([-14.0, -15.0, -13.5], [-14.2, -13.0, -15.0])
+    assert free.ours == pytest.approx(-14.1667 + 14.0667, abs=1e-3)
+    assert free.low < 0 < free.high
+    assert cost_verdict(free).startswith("holds, the interval includes 0; a cost of up to ")
+    dear = Row("d", "return", "unit", 0.0).difference([-20.0, -21.0], [-14.0, -15.0])
+    assert cost_verdict(dear) == "does not hold: it costs 5 to 7"
+    assert cost_verdict(Row("d", "return", "unit", 0.0).difference([-10.0, -11.0], [-14.0, -15.0])) == "holds, it gains"
+    assert gain_verdict(dear) == "does not hold"
+    assert gain_verdict(free._replace(ours=0.1)) == "holds, the interval includes 0"
+    assert gain_verdict(Row("d", "m", "%", 1.0)) == cost_verdict(Row("d", "m", "%", 1.0)) == "not measured"
+
+
+def test_divergences_have_a_last_and_a_largest_value(tmp_path):
+    values = {0: [float("nan"), 1.5, 0.9], 1: [float("nan"), 0.0, 0.5]}
+    rows = [{"seed": seed, "inference_kl/speaker_0": each[t]} for t in range(3) for seed, each in values.items()]
+    last, peak = lowe2017_inference.divergences(recorded_run(tmp_path / "run", rows), "speaker_0")
+    assert (last, peak) == ([0.9, 0.5], [1.5, 0.5])
+
+
+def recorded_run(path, rows):
+    """Returns a run with these rows of metrics and nothing else."""
+    path.mkdir()
+    run = Run(path)
+    for row in rows:
+        run.append_metrics(row)
+    return run
+
+
+def test_minutes_are_those_that_the_runs_recorded(tmp_path):
+    """Two runs: one of 120 s for each of two seeds, which train together, and one that was resumed and reached 60 s."""
+    reports = {"a": [(0, 60.0), (1, 60.0), (0, 120.0), (1, 120.0)], "b": [(0, 30.0), (0, 60.0)]}
+    runs = {
+        name: recorded_run(tmp_path / name, [{"seed": seed, "seconds": seconds} for seed, seconds in rows])
+        for name, rows in reports.items()
+    }
+    text = _lowe2017._duration(runs, time.perf_counter() - 30.0)
+    assert text == "Training took 3.0 minutes, as the runs recorded it over all calls, and evaluation 0.5."
 
 
 @pytest.mark.parametrize(
@@ -79,14 +175,66 @@ def test_only_the_speed_of_the_prey_differs():
     np.testing.assert_array_equal(fast.bodies.accel, usual.bodies.accel)
 
 
-def test_the_authors_numbers_are_whole():
+WORLDS = ("simple_spread", "simple_speaker_listener", "simple_reference", "simple_adversary")
+
+
+def test_the_authors_curves_are_whole():
     rows = authors.read()
-    assert {row["scenario"] for row in rows} == {
-        *("simple_spread", "simple_speaker_listener", "simple_reference", "simple_adversary")
-    }
+    curves = {(row["scenario"], row["team"]): [] for row in rows}
+    assert {scenario for scenario, _ in curves} == set(WORLDS)
     for row in rows:
-        if row["low"]:
-            assert float(row["lowest"]) < float(row["low"]) < float(row["mean"]) < float(row["high"]) < float(row["highest"])
+        curves[row["scenario"], row["team"]].append(int(row["episodes"]))
+        assert float(row["lowest"]) < float(row["low"]) < float(row["mean"]) < float(row["high"]) < float(row["highest"])
+    assert all(at == list(range(1000, 61_000, 1000)) for at in curves.values())
+    ends = {(row["scenario"], row["team"]): float(row["mean"]) for row in rows if row["episodes"] == "60000"}
+    published = {"simple_spread": -138.6, "simple_speaker_listener": -24.7, "simple_reference": -21.8, "simple_adversary": 8.55}
+    assert all(ends[world, "good"] == pytest.approx(mean, abs=0.06) for world, mean in published.items())
+
+
+def trained_runs(folder, returns):
+    """Returns a run of each world and kind; its seeds report these returns three times, the last time at 60 000 episodes."""
+    rows = [
+        {"seed": seed, "episode": episode, "team/good": value, "team/adversary": value}
+        for episode in (20_000, 40_000, 60_000)
+        for seed, value in enumerate(returns)
+    ]
+    names = [authors.run_name(world, kind) for world in WORLDS for kind in authors.KINDS]
+    return {name: recorded_run(folder / name, rows) for name in names}
+
+
+def test_seeds_that_communicate_are_counted_beside_the_authors(tmp_path):
+    """Of four seeds one ends above −20 and two are mute; the authors have 6 and 12 of 21."""
+    runs = trained_runs(tmp_path, [-15.0, -23.0, -27.0, -29.0])
+    speaks, mute = authors.shares(runs["simple_speaker_listener-our"], "our defaults", quick=True)
+    assert (speaks.ours, mute.ours) == (25.0, 50.0)
+    assert (speaks.published, mute.published) == (pytest.approx(100 * 6 / 21), pytest.approx(100 * 12 / 21))
+    assert (speaks.metric, mute.metric) == ("seeds above −20 at 60,000", "seeds mute, below −26 at 60,000")
+    assert speaks.low < 25.0 < speaks.high
+    assert speaks.published_low < speaks.published < speaks.published_high
+
+
+def test_the_authors_interval_decides_what_is_inside(tmp_path):
+    line = next(row for row in authors.read() if row["scenario"] == "simple_spread" and row["episodes"] == "60000")
+    for value, verdict in ((-140.0, "yes"), (-141.0, "ours lower"), (-136.0, "ours higher")):
+        (tmp_path / str(value)).mkdir()
+        row, _ = authors.rows_of(line, trained_runs(tmp_path / str(value), [value] * 3), quick=True)
+        assert _lowe2017._verdict(row) == verdict
+        assert row.published == -138.6
+
+
+def test_the_figure_shows_training_curves_of_the_authors_and_ours(tmp_path, monkeypatch):
+    drawn = []
+
+    def keep(size, path, dpi, draw):
+        drawn.append(Figure(figsize=size))
+        draw(drawn[0])
+
+    monkeypatch.setattr(authors, "save_figure", keep)
+    authors.figure(authors.read(), trained_runs(tmp_path, [-15.0, -23.0]), tmp_path / "figure.png")
+    panels = [axes for axes in drawn[0].axes if axes.lines]
+    assert [axes.get_title() for axes in panels][-1] == "simple_adversary, adversary"
+    assert [[len(line.get_xdata()) for line in axes.lines] for axes in panels] == [[60, 3, 3]] * 5
+    assert all(len(axes.collections) == 4 for axes in panels), "their range and interval, and the intervals of ours"
 
 
 def smaller(monkeypatch):
@@ -104,7 +252,7 @@ def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatc
     out = capsys.readouterr().out
     folder = tmp_path / f"lowe2017-{name}-quick"
     runs = sorted(path.name for path in (folder / "runs").iterdir())
-    assert out.count("training ") == len(runs), "the second call trains nothing"
+    assert out.count("] training ") == len(runs), "the second call trains nothing"
     rows = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
     ours = [row for row in rows if row["ours"]]
     assert len(ours) >= 4
@@ -112,8 +260,7 @@ def test_the_pipeline_runs_and_does_not_repeat_itself(name, tmp_path, monkeypatc
     assert Path(folder / "figure.png").exists()
     text = (folder / "table.md").read_text()
     assert f"{len(runs)} runs of 2 seeds, each trained for 16 episodes." in text
-    assert f"`counterpoint reproduce lowe2017-{name} --quick --episodes 16` in " in text
-    assert "(2 calls)" in text
+    assert f"`counterpoint reproduce lowe2017-{name} --quick --episodes 16`. Training took " in text
     if name == "communication":
         reproduce.reproduce(f"lowe2017-{name}", True, str(tmp_path), episodes=24)
         assert "each trained for 24 episodes" in (folder / "table.md").read_text(), "longer training continues the runs"
@@ -126,5 +273,5 @@ def test_the_authors_runs_are_compared(tmp_path, monkeypatch):
     smaller(monkeypatch)
     reproduce.reproduce("authors", True, str(tmp_path), episodes=16)
     rows = list(csv.DictReader((tmp_path / "authors-quick" / "table.csv").read_text().splitlines()))
-    assert len(rows) == 2 * len(authors.read())
+    assert len(rows) == 2 * (2 * 5 + 2), "five teams at two moments and two shares of seeds, with either settings"
     assert all(np.isfinite(float(row["ours"])) for row in rows)

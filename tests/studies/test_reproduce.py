@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import counterpoint
 from counterpoint.coded import learner as learners
 from counterpoint.coded import ray_transport as rays
 from counterpoint.core.errors import UsageError
@@ -83,6 +84,18 @@ def test_a_result_is_one_file(tmp_path, monkeypatch, capsys):
     assert "A future result." in capsys.readouterr().out
     reproduce.reproduce("smith2030", True, str(tmp_path))
     assert (tmp_path / "smith2030-quick" / "quick.txt").read_text() == "True"
+
+
+def test_python_gets_rows_and_files(tmp_path, capsys):
+    result = counterpoint.reproduce("lowe2017-gradients", quick=True, out=tmp_path)
+    folder = tmp_path / "lowe2017-gradients-quick"
+    assert result.files == [folder / name for name in ("figure.png", "table.csv", "table.md")]
+    assert result.rows[1]["what"] == "N = 2"
+    assert result.rows[1]["published"] == 0.25
+    assert result.rows[1]["low"] < result.rows[1]["ours"] < result.rows[1]["high"]
+    names = counterpoint.reproduce()
+    assert "lowe2017-covert" in {row["result"] for row in names.rows}
+    assert not names.files
 
 
 def test_costs_come_from_the_published_times_without_stragglers():

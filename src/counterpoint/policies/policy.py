@@ -131,9 +131,9 @@ class Policy:
         own = {name: scaled[i, : spec.act_sizes[i]] for i, name in enumerate(spec.agents) if name in obs}
         return own if vectors else {name: self.env.decode(spec.agents.index(name), vector) for name, vector in own.items()}
 
-    def evaluate(self, episodes: int, seed: int = 0, explore: bool = False) -> Episodes:
-        """Plays that many whole episodes, greedily or as training explores."""
-        return self._evaluate(self.parameters, episodes, seed, explore)
+    def evaluate(self, episodes: int, seed: int = 0, explore: bool = False, record: bool = False) -> Episodes:
+        """Plays that many whole episodes, greedily or as training explores; `record` keeps every state or image."""
+        return self._evaluate(self.parameters, episodes, seed, explore, record)
 
     def film(self, episodes: int = 3, seed: int = 0, explore: bool = False) -> list[list[Picture]]:
         """Returns pictures of whole episodes of a compiled environment."""

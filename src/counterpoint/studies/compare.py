@@ -21,6 +21,7 @@ from counterpoint.runs import Run, lock, open_run, stats
 from counterpoint.runs.files import expanded, make_folder, write_whole
 from counterpoint.runs.stats import Curve
 from counterpoint.runs.tables import markdown_table, write_csv
+from counterpoint.studies.units import share_in_world
 from counterpoint.viz import comparison as figures
 from counterpoint.viz.comparison import FEW_SEEDS, Look
 from counterpoint.viz.plots import axis_label, columns
@@ -103,6 +104,17 @@ class Overall(NamedTuple):
     gap: float
 
 
+class Share(NamedTuple):
+    """The score of a group on the scale from random play (0) to the scripted team (1)."""
+
+    environment: str
+    group: str
+    mean: float
+    low: float
+    """Lower end of the interval of `Scores`."""
+    high: float
+
+
 class Comparison(NamedTuple):
     """What `compare` found, and the files it wrote."""
 
@@ -115,6 +127,8 @@ class Comparison(NamedTuple):
     notes: list[str]
     """Sentences about what the numbers can and cannot show."""
     files: list[Path]
+    shares: Sequence[Share] = ()
+    """Empty unless they were asked for, and for environments without references."""
 
 
 def compare(
@@ -127,11 +141,13 @@ def compare(
     lower_is_better: bool = False,
     out: str | Path = "comparison",
     look: Look | None = None,
+    scale: bool = False,
 ) -> Comparison:
     """Compares runs, or all runs in a folder, and writes figures, tables and data to the folder `out`.
 
     `by` names the settings that make groups, separated by commas (default: what differs), or is `run`. `solved` is the score
-    from which a seed counts as having solved its task.
+    from which a seed counts as having solved its task. `scale` adds scores as shares between random play (0) and a scripted
+    team (1), where these are known.
     """
     look = look or Look()
     if smooth < 1:
@@ -140,6 +156,7 @@ def compare(
         raise UsageError(f"--width must be a number of inches, not {look.width:g}.")
     grouped = group(runs, by, metric, x)
     result, normalised = judge(grouped, smooth, solved, lower_is_better)
+    result = on_scale(result, grouped) if scale else result
     make_folder(folder := expanded(out), "--out")
     with lock.hold(folder):  # two comparisons would mix their files
         files = figures.curves(grouped.curves, folder, X_LABELS[x], axis_label(result.metric), smooth, look)
@@ -191,6 +208,24 @@ def judge(
     normalised = _normalised(values, sign)
     overall = [_overall(label, strata) for label, strata in normalised.items()]
     return Comparison(grouped.metric, grouped.by, scores, pairs, overall, notes, []), normalised
+
+
+def on_scale(result: Comparison, grouped: Grouped) -> Comparison:
+    """Returns the comparison with the shares of groups whose world has references, and a note if some have none."""
+    returns = result.metric.startswith(("eval/team/", "eval/return/", "team/", "return/"))
+    shares = [_share_of(row, grouped.panels[row.environment][row.group]) if returns else None for row in result.scores]
+    found = [share for share in shares if share is not None]
+    note = "A scale needs returns in a world of the usual size; `counterpoint units` lists those with references."
+    return result._replace(shares=found, notes=[*result.notes, *([note] if len(found) < len(shares) else [])])
+
+
+def _share_of(row: Scores, seeds: Sequence[Seed]) -> Share | None:
+    """Returns a group's score on the scale; None if its seeds are in several worlds or in one without references."""
+    worlds = {_text(seed.world): seed.world for seed in seeds}
+    mean, low, high = (share_in_world(value, seeds[0].world) for value in (row.mean, row.low, row.high))
+    if len(worlds) > 1 or mean is None or low is None or high is None:
+        return None
+    return Share(row.environment, row.group, mean, low, high)
 
 
 def _load(runs: Sequence[str | Path | Run]) -> list[Seed]:
@@ -475,7 +510,7 @@ def tables(result: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
     several = len({row.environment for row in result.scores}) > 1
     lead = ["environment"] if several else []
 
-    def start(row: Scores | Pair) -> list[str]:
+    def start(row: Scores | Pair | Share) -> list[str]:
         return [row.environment] if several else []
 
     digits = _digits([number for row in result.scores for number in (row.mean, row.low, row.high)])
@@ -499,6 +534,10 @@ def tables(result: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
             for p in result.pairs
         ]
         found.append(("Pairs of groups", header, rows))
+    if result.shares:
+        header = [*lead, "group", "share between random play and scripted", "95 % interval"]
+        rows = [[*start(s), s.group, f"{s.mean:.3f}", f"{s.low:.3f} … {s.high:.3f}"] for s in result.shares]
+        found.append(("Scores from 0 (random play) to 1 (a scripted team)", header, rows))
     if result.overall:
         header = ["group", "seeds", "mean", "IQM", "95 % interval of the IQM", "optimality gap"]
         rows = [

@@ -16,14 +16,16 @@ from jaxtyping import Array, Float
 Observed = dict[str, Float[Array, " O"]]
 Acted = dict[str, Float[Array, " A"]]
 
-BRAKE = 0.55
-"""Seconds of motion that a moving agent allows for when it heads for a point."""
-GAIN = 3.0
+BRAKE = {"openai": 0.15, "mpe2": 0.25}
+"""Seconds of motion that a moving agent allows for when it heads for a point: more where a push moves it a step later."""
+GAIN = 5.0
+"""Push per distance: full from 0.2 on."""
 
 
 def head_for(offset: Float[Array, " 2"], velocity: Float[Array, " 2"], openai: bool) -> Float[Array, " 5"]:
     """Returns a move towards a point and to rest there: a share of each direction, the rest standing still."""
-    push = jnp.clip(GAIN * (offset - BRAKE * velocity), -1.0, 1.0)
+    brake = BRAKE["openai" if openai else "mpe2"]
+    push = jnp.clip(GAIN * (offset - brake * velocity), -1.0, 1.0)
     push = push / jnp.maximum(jnp.sum(jnp.abs(push)), 1.0)  # shares add up to one
     push = -push if openai else push
     moves = jnp.stack([jnp.maximum(-push[0], 0), jnp.maximum(push[0], 0), jnp.maximum(-push[1], 0), jnp.maximum(push[1], 0)])

@@ -1,12 +1,10 @@
 """`counterpoint compare`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from counterpoint.cli.registry import command
-from counterpoint.core.errors import UsageError
 
 if TYPE_CHECKING:
     from counterpoint.studies.compare import Comparison
@@ -48,32 +46,7 @@ def compare(
     from counterpoint.studies import compare as study
     from counterpoint.viz.comparison import Look
 
-    result = study.compare(runs, by, metric, x, smooth, solved, lower_is_better, out, Look(style, width, log))
-    show(result)
-    if scale:
-        _show_shares(runs, result)
-
-
-def _show_shares(runs: tuple[str, ...], result: "Comparison") -> None:
-    """Prints the scores as shares, if every run is in the same world and its references are known."""
-    from counterpoint.runs import list_runs, open_run
-    from counterpoint.runs.tables import print_table
-    from counterpoint.studies.units import share_in_world
-
-    worlds = []
-    for place in runs:
-        try:
-            worlds.append(open_run(place).config["world"])
-        except UsageError:
-            worlds += [open_run(Path(place) / found.name).config["world"] for found in list_runs(place)]
-    returns = result.metric.startswith(("eval/team/", "eval/return/", "team/", "return/"))
-    shares = [share_in_world(row.mean, worlds[0]) for row in result.scores]
-    if not returns or any(world != worlds[0] for world in worlds) or None in shares:
-        print("note: a scale needs returns in one world of the usual size; `counterpoint units` lists those with references.")
-        return
-    limits = [[f"{share_in_world(value, worlds[0]):.3f}" for value in (row.mean, row.low, row.high)] for row in result.scores]
-    rows = [[row.group, mean, f"{low} … {high}"] for row, (mean, low, high) in zip(result.scores, limits, strict=True)]
-    print_table(["group", "share between random play and scripted", "95 %"], rows)
+    show(study.compare(runs, by, metric, x, smooth, solved, lower_is_better, out, Look(style, width, log), scale))
 
 
 def show(result: "Comparison") -> None:

@@ -15,11 +15,13 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock
 from counterpoint.runs.files import expanded, make_folder
+from counterpoint.runs.metrics import Cell, read_rows
 from counterpoint.runs.tables import markdown_table
 
 
@@ -36,6 +38,14 @@ class PublishedResult(NamedTuple):
     A result that trains may have the parameters `episodes` and `seeds` as well; 0 stands for its own default."""
 
 
+class Reproduction(NamedTuple):
+    """What `reproduce` measured, and the files that it wrote."""
+
+    rows: list[dict[str, Cell]]
+    """The rows of table.csv by column; those of the list of results if none was named."""
+    files: list[Path]
+
+
 def published_results() -> dict[str, PublishedResult]:
     """Returns the entries of all modules in this package by name; modules whose name starts with an underscore are helpers."""
     names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
@@ -43,12 +53,19 @@ def published_results() -> dict[str, PublishedResult]:
     return {module.RESULT.name: module.RESULT for module in modules}
 
 
-def reproduce(result: str, quick: bool, out: str, episodes: int = 0, seeds: int = 0) -> None:
-    """Runs `counterpoint reproduce`: measures the named result, or lists all results if the name is empty."""
+def reproduce(
+    result: str = "", quick: bool = False, out: str | Path = "./reproduced", episodes: int = 0, seeds: int = 0
+) -> Reproduction:
+    """Measures a published result again, or prints all their names if the name is empty; writes to a folder in `out`.
+
+    `quick` measures only a small part, to check that everything works. `episodes` and `seeds` are those of each run that is
+    trained (0: as published). What `out` already contains is not measured again.
+    """
     results = published_results()
     if not result:
-        print(markdown_table(["result", "title"], [[entry.name, entry.title] for entry in results.values()]))
-        return
+        header, names = ["result", "title"], [[entry.name, entry.title] for entry in results.values()]
+        print(markdown_table(header, names))
+        return Reproduction([dict(zip(header, row, strict=True)) for row in names], [])
     if result not in results:
         close = difflib.get_close_matches(result, results, 1)
         hint = f"; perhaps {close[0]}?" if close else f"; choose one of {', '.join(results)}."
@@ -64,3 +81,10 @@ def reproduce(result: str, quick: bool, out: str, episodes: int = 0, seeds: int 
     make_folder(folder, "--out")
     with lock.hold(folder, print):  # two processes would measure, and write, the same things
         results[result].run(folder, quick, **options)
+    return found_in(folder)
+
+
+def found_in(folder: Path) -> Reproduction:
+    """Returns the rows of a reproduction's table, if it has one, and its files, without those of the runs."""
+    table = folder / "table.csv"
+    return Reproduction(read_rows(table) if table.exists() else [], sorted(path for path in folder.iterdir() if path.is_file()))

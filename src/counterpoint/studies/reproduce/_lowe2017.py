@@ -7,7 +7,7 @@ Policies are evaluated without exploration noise. Intervals are bootstraps over 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +43,14 @@ class Row(NamedTuple):
     low: float | None = None
     high: float | None = None
     seeds: int = 0
+    published_low: float | None = None
+    """Lower end of the 95 % interval of the published number, where one is known."""
+    published_high: float | None = None
+
+    def difference(self, values: Sequence[float], others: Sequence[float]) -> "Row":
+        """Returns the row with the difference between the means of two sets of seeds and its interval."""
+        low, high = stats.stratified_interval([values, others], lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis))
+        return self._replace(ours=float(np.mean(values) - np.mean(others)), low=low, high=high, seeds=len(values))
 
     def measured(self, values: Sequence[float]) -> "Row":
         """Returns the row with the mean of our seeds and its interval."""
@@ -51,21 +59,37 @@ class Row(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """An order of two cells that the paper claims."""
+    """A claim of the paper, and whether it holds here."""
 
     text: str
-    more: Row
-    less: Row
+    verdict: str
 
-    @property
-    def verdict(self) -> str:
-        """Returns whether the order holds, and whether the intervals are apart."""
-        more, less = self.more, self.less
-        if more.ours is None or less.ours is None or more.low is None or less.high is None:
-            return "not measured"
-        if more.ours <= less.ours:
-            return "does not hold"
-        return "holds, intervals are apart" if more.low > less.high else "holds, intervals overlap"
+
+def order_verdict(more: Row, less: Row) -> str:
+    """Returns whether the first of two cells has more, and whether the intervals are apart."""
+    if more.ours is None or less.ours is None or more.low is None or less.high is None:
+        return "not measured"
+    if more.ours <= less.ours:
+        return "does not hold"
+    return "holds, intervals are apart" if more.low > less.high else "holds, intervals overlap"
+
+
+def gain_verdict(row: Row) -> str:
+    """Returns whether a difference is above zero, and whether its interval is."""
+    if row.ours is None or row.low is None:
+        return "not measured"
+    if row.ours <= 0:
+        return "does not hold"
+    return "holds, the interval is above 0" if row.low > 0 else "holds, the interval includes 0"
+
+
+def cost_verdict(row: Row) -> str:
+    """Returns whether a difference is a loss that its interval tells from zero, and how large a loss it leaves possible."""
+    if row.low is None or row.high is None:
+        return "not measured"
+    if row.high < 0:
+        return f"does not hold: it costs {-row.high:.3g} to {-row.low:.3g}"
+    return f"holds, the interval includes 0; a cost of up to {-row.low:.3g} is possible" if row.low < 0 else "holds, it gains"
 
 
 class Effort(NamedTuple):
@@ -122,8 +146,17 @@ def train_all(folder: Path, plans: Sequence[Plan], effort: Effort, **defaults: i
     return found
 
 
-def evaluate(run: Run, effort: Effort, explore: bool = False) -> list[dict[str, float]]:
-    """Returns the mean metrics of each seed over whole episodes; `return/AGENT` are returns."""
+LastMetrics = Mapping[str, Callable[[Any], np.ndarray]]
+"""Further metrics by name: each maps the last states of episodes [E, …] to a number per episode."""
+
+
+def evaluate(run: Run, effort: Effort, explore: bool = False, last: LastMetrics | None = None) -> list[dict[str, float]]:
+    """Returns the mean metrics of each seed over whole episodes; `return/AGENT` are returns.
+
+    `last` measures what the world's own metrics leave out.
+    """
+    import jax
+
     from counterpoint.policies.policy import load
 
     episodes, results, team = (QUICK_EPISODES if effort.quick else EPISODES), [], None
@@ -132,8 +165,10 @@ def evaluate(run: Run, effort: Effort, explore: bool = False) -> list[dict[str, 
         if team is None:
             team = policy
         team.parameters = policy.parameters  # one program for all seeds
-        played = team.evaluate(episodes, seed=1000 + k, explore=explore)
+        played = team.evaluate(episodes, seed=1000 + k, explore=explore, record=bool(last))
         means = {name: float(np.mean(values)) for name, values in played.metrics.items()}
+        ends = jax.tree.map(lambda leaf: np.asarray(leaf[-1]), played.states)
+        means |= {name: float(np.mean(measure(ends))) for name, measure in (last or {}).items()}
         returns = np.asarray(played.returns).mean(axis=0)
         results.append(means | {f"return/{agent}": float(r) for agent, r in zip(team.env.spec.agents, returns, strict=True)})
     return results
@@ -151,24 +186,29 @@ def write_up(
     began: float,
     runs: Mapping[str, Run] | None = None,
     claims: Sequence[Claim] = (),
+    draw: Callable[[Path], None] | None = None,
 ) -> None:
-    """Writes a reproduction as Markdown, CSV and a figure, and prints it."""
+    """Writes a reproduction as Markdown, CSV and a figure, and prints it.
+
+    `began` is when evaluation began, `runs` are those that were trained, and `draw` writes another figure than the usual one.
+    """
     body = [
-        [r.cell, r.metric, r.unit, _number(r.published), _number(r.ours), _interval(r), r.seeds or None, _verdict(r)]
-        for r in rows
+        [r.cell, r.metric, r.unit, _published(r), _number(r.ours), _interval(r), r.seeds or None, _verdict(r)] for r in rows
     ]
     parts = [f"# {title}", about]
     if effort.quick:
         parts.append("A quick run: these numbers prove that the pipeline works, and nothing else.")
     command = effort.command(folder.name.removesuffix("-quick"))
-    parts += [f"{_trained(runs or {})}Made by `{command}`{_duration(folder, began)}.", markdown_table(HEADER, body).rstrip()]
+    parts.append(f"{_trained(runs or {})}Made by `{command}`. {_duration(runs or {}, began)}")
+    parts.append(markdown_table(HEADER, body).rstrip())
     if claims:
         parts.append(markdown_table(["what the paper claims", "here"], [[c.text, c.verdict] for c in claims]).rstrip())
     text = "\n\n".join(parts) + "\n"
     write_whole(folder / "table.md", lambda draft: draft.write_text(text, encoding="utf-8"))
-    names = ["what", "metric", "unit", "published", "ours", "low", "high", "seeds"]
+    names = ["what", "metric", "unit", "published", "ours", "low", "high", "seeds", "published low", "published high"]
     write_csv(folder / "table.csv", names, [list(row) for row in rows])
-    figure(rows, folder / "figure.png", title)
+    path = folder / "figure.png"
+    draw(path) if draw else figure(rows, path, title)
     print(f"\n{text}\n→ {folder}/table.md, table.csv, figure.png{', runs/' if runs else ''}")
 
 
@@ -182,17 +222,24 @@ def _trained(runs: Mapping[str, Run]) -> str:
     return f"{len(runs)} runs of {' to '.join(map(str, seeds))} seeds, each trained for {of} episodes. "
 
 
-def _duration(folder: Path, began: float) -> str:
-    """Returns how long all calls took together; each call adds a line to minutes.txt."""
-    path = folder / "minutes.txt"
-    earlier = path.read_text(encoding="utf-8").split() if path.exists() else []
-    calls = [*earlier, f"{(time.perf_counter() - began) / 60:.2f}"]
-    write_whole(path, lambda draft: draft.write_text("\n".join(calls) + "\n", encoding="utf-8"))
-    return f" in {sum(map(float, calls)):.1f} minutes" + f" ({len(calls)} calls)" * (len(calls) > 1)
+def _duration(runs: Mapping[str, Run], began: float) -> str:
+    """Returns how long the training took, as the runs recorded it over all calls, and how long the evaluation since `began`."""
+    evaluation = (time.perf_counter() - began) / 60
+    if not runs:
+        return f"It took {evaluation:.1f} minutes."
+    training = sum(max(float(row["seconds"] or 0.0) for row in run.rows()) for run in runs.values()) / 60
+    return f"Training took {training:.1f} minutes, as the runs recorded it over all calls, and evaluation {evaluation:.1f}."
 
 
 def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:.4g}"
+
+
+def _published(row: Row) -> str | None:
+    """Returns the published number, with its interval where one is known."""
+    known = row.published_low is not None and row.published_high is not None
+    around = f" [{row.published_low:.4g}, {row.published_high:.4g}]" if known else ""
+    return None if row.published is None else f"{_number(row.published)}{around}"
 
 
 def _interval(row: Row) -> str:
@@ -200,10 +247,12 @@ def _interval(row: Row) -> str:
 
 
 def _verdict(row: Row) -> str:
-    """Returns whether our interval contains the published number, or on which side of it ours is."""
+    """Returns whether our interval contains the published number, or meets its interval, or on which side of it ours is."""
     if row.published is None or row.low is None or row.high is None:
         return "–"
-    return "yes" if row.low <= row.published <= row.high else "ours higher" if row.low > row.published else "ours lower"
+    least = row.published if row.published_low is None else row.published_low
+    most = row.published if row.published_high is None else row.published_high
+    return "ours higher" if row.low > most else "ours lower" if row.high < least else "yes"
 
 
 def figure(rows: Sequence[Row], path: Path, title: str) -> None:
@@ -211,6 +260,7 @@ def figure(rows: Sequence[Row], path: Path, title: str) -> None:
     metrics = list(dict.fromkeys(row.metric for row in rows))
 
     def draw(page: Any) -> None:
+        shown: list[str] = []
         for i, metric in enumerate(metrics):
             axes = page.add_subplot(1, len(metrics), i + 1)
             own = [row for row in rows if row.metric == metric]
@@ -220,7 +270,9 @@ def figure(rows: Sequence[Row], path: Path, title: str) -> None:
                     axes.errorbar([row.ours], [at], xerr=around, fmt="o", color=hex_of(BLUE), markersize=4)
                 if row.published is not None:
                     axes.plot([row.published], [at], "|", color=hex_of(STONE), markersize=12, markeredgewidth=2)
-            axes.set_yticks(range(len(own)), [row.cell for row in own] if i == 0 else [])
+            cells = [row.cell for row in own]
+            axes.set_yticks(range(len(own)), cells if cells != shown else [])
+            shown = cells
             axes.invert_yaxis()
             axes.set_title(metric, size=8)
         page.suptitle(f"{title} (dot: ours with 95 %, tick: published)", x=0.01, ha="left", size=9)
@@ -233,7 +285,7 @@ def claims_of(rows: Sequence[Row], *orders: tuple[str, str, str]) -> list[Claim]
     """Returns the claims that a metric, named first, is larger in the second cell than in the third."""
     known = {(row.metric, row.cell): row for row in rows}
     return [
-        Claim(f"{metric}: more in {more} than in {less}", known[metric, more], known[metric, less])
+        Claim(f"{metric}: more in {more} than in {less}", order_verdict(known[metric, more], known[metric, less]))
         for metric, more, less in orders
     ]
 

@@ -25,9 +25,9 @@ code do."""
 
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing and compares it with the published table."""
-    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
+    effort = Effort(quick, episodes, seeds)
     runs = train_all(folder, paired_plans({"scenario": "simple_crypto"}), effort)
-    rows = []
+    began, rows = time.perf_counter(), []
     for (good, adversary), numbers in zip(PAIRS, PUBLISHED, strict=True):
         played = evaluate(runs[f"{good}-{adversary}"], effort)
         for who, number in zip(("bob", "eve"), numbers, strict=True):

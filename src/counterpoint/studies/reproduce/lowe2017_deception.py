@@ -28,11 +28,11 @@ v adversary) is trained together, as the options of the authors' code do."""
 
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing with both numbers of agents and compares them with the published table."""
-    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
+    effort = Effort(quick, episodes, seeds)
     world = {"scenario": "simple_adversary"}
     plans = [plan for n in PUBLISHED for plan in paired_plans({**world, "scenario_args": (f"N={n}",)}, f"-{n}")]
     runs = train_all(folder, plans, effort)
-    rows = []
+    began, rows = time.perf_counter(), []
     for n, published in PUBLISHED.items():
         for (good, adversary), numbers in zip(PAIRS, published, strict=True):
             played = evaluate(runs[f"{good}-{adversary}-{n}"], effort)

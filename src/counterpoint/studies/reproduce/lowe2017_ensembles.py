@@ -1,13 +1,28 @@
 """Policy ensembles (Lowe et al. 2017, Section 5.4): single policies and ensembles against each other, in three worlds."""
 
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from counterpoint.runs import Run, stats
 from counterpoint.studies.reproduce import PublishedResult
-from counterpoint.studies.reproduce._lowe2017 import EPISODES, QUICK_EPISODES, Effort, Plan, Row, claims_of, train_all, write_up
+from counterpoint.studies.reproduce._lowe2017 import (
+    EPISODES,
+    QUICK_EPISODES,
+    Claim,
+    Effort,
+    Plan,
+    Row,
+    claims_of,
+    gain_verdict,
+    train_all,
+    write_up,
+)
 from counterpoint.studies.reproduce.lowe2017_predator_prey import fast_tag
 
 TEAMS = ("single", "ensemble")
@@ -40,36 +55,112 @@ WORLDS = (
     World("predator-prey", "tag", fast_tag(100), 2, "touches", "touches", (0.201, 0.125, 0.211, 0.17)),
 )
 ABOUT = """Original rules. Single policies and ensembles are trained against their own kind, and then every adversary meets
-every team of agents, seed by seed. The score is the adversary's: the steps of an episode in which it is at the target (0.1 in
-keep-away, 0.16 in physical deception; the paper states no radius), or touches of prey that is 100 % faster."""
+every team of agents except the one of the same seed, so that all opponents are unseen, also those of one's own kind. The score
+is the adversary's, and agents are the better the lower it is: the steps of an episode in which the adversary is at the target
+(0.1 in keep-away, 0.16 in physical deception; the paper states no radius), or touches of prey that is 100 % faster. A gain is
+what an ensemble adds to the score of an adversary, or takes from it as agents, over both kinds of opponents. Intervals resample
+the seeds of the adversaries and those of the agents."""
+ADVERSARY_GAIN, AGENTS_GAIN = "gain of an ensemble adversary", "gain of ensemble agents"
+Cells = Float[np.ndarray, "*draws 2 2"]
+"""Mean scores of adversaries single, ensemble against agents single, ensemble."""
 
 
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
-    """Trains both kinds in every world and plays all pairs."""
-    began, effort, rows = time.perf_counter(), Effort(quick, episodes, seeds), []
+    """Trains both kinds in every world and plays all pairs of strangers."""
+    effort = Effort(quick, episodes, seeds)
     plans = [
         Plan(f"{world.name}-{kind}", {**world.settings, "ensemble": world.members if kind == "ensemble" else 1})
         for world in WORLDS
         for kind in TEAMS
     ]
     runs = train_all(folder, plans, effort)
+    began, rows = time.perf_counter(), []
     for world in WORLDS:
-        players = {kind: runs[f"{world.name}-{kind}"] for kind in TEAMS}
-        cells = [(adversary, good) for adversary in TEAMS for good in TEAMS]
-        for (adversary, good), published in zip(cells, world.published, strict=True):
-            values = scores(world, players[adversary], players[good], effort)
-            row = Row(f"{adversary} adversary v {good} agents", f"{world.title}: {world.unit}", "per episode", published)
-            rows.append(row.measured(values))
-    orders = [
-        (f"{world.title}: {world.unit}", "ensemble adversary v single agents", "single adversary v single agents")
-        for world in WORLDS
-    ]
-    claims = claims_of(rows, *orders)
+        players = [runs[f"{world.name}-{kind}"] for kind in TEAMS]
+        count = int(players[0].config["training"]["num_seeds"])
+        tables = [[cross(match(world, adversary, good, effort), count) for good in players] for adversary in players]
+        rows += rows_of(world, np.array(tables))
+    claims = [claim for world in WORLDS for claim in claims_about(world, rows)]
     write_up(folder, "Policy ensembles (Lowe et al. 2017, Figure 3)", ABOUT, rows, effort, began, runs, claims)
 
 
-def scores(world: World, adversary: Any, good: Any, effort: Effort) -> list[float]:
-    """Returns the adversary's score for each pair of seeds."""
+def rows_of(world: World, tables: Float[np.ndarray, "2 2 K K"]) -> list[Row]:
+    """Returns the rows of a world: each cell, and what an ensemble gains on either side."""
+    published, ours, drawn = np.reshape(world.published, (2, 2)), means(tables), resampled(tables)
+    measures: dict[str, Callable[[Cells], Any]] = {
+        f"{adversary} adversary v {good} agents": lambda cells, a=a, g=g: cells[..., a, g]
+        for a, adversary in enumerate(TEAMS)
+        for g, good in enumerate(TEAMS)
+    }
+    measures |= {ADVERSARY_GAIN: adversary_gain, AGENTS_GAIN: agents_gain}
+    rows = []
+    for cell, measure in measures.items():
+        low, high = np.percentile(measure(drawn), [2.5, 97.5])
+        numbers = (float(measure(published)), float(measure(ours)), float(low), float(high))
+        rows.append(Row(cell, metric_of(world), "per episode", *numbers, seeds=tables.shape[-1]))
+    return rows
+
+
+def metric_of(world: World) -> str:
+    """Returns the name of a world's score in the table."""
+    return f"{world.title}: {world.unit}"
+
+
+def claims_about(world: World, rows: list[Row]) -> list[Claim]:
+    """Returns the claims for both sides of a world: against single policies, and against both kinds."""
+    metric, single = metric_of(world), "single adversary v single agents"
+    known = {row.cell: row for row in rows if row.metric == metric}
+    orders = ((metric, "ensemble adversary v single agents", single), (metric, single, "single adversary v ensemble agents"))
+    gains = [
+        Claim(f"{metric}: {cell} against unseen opponents", gain_verdict(known[cell])) for cell in (ADVERSARY_GAIN, AGENTS_GAIN)
+    ]
+    return [*claims_of(rows, *orders), *gains]
+
+
+def adversary_gain(cells: Cells) -> stats.Reduced:
+    """Returns how much more an ensemble scores as adversary, over both kinds of agents."""
+    return (cells[..., 1, :] - cells[..., 0, :]).mean(axis=-1)
+
+
+def agents_gain(cells: Cells) -> stats.Reduced:
+    """Returns how much less both kinds of adversaries score against agents that are ensembles."""
+    return (cells[..., 0] - cells[..., 1]).mean(axis=-1)
+
+
+def cross(play: Callable[[int, int], float], seeds: int) -> Float[np.ndarray, "K K"]:
+    """Returns the score of every adversary's seed (rows) against every other seed of the agents; NaN for the same seed.
+
+    Teams of the same seed may have been trained together, and all cells must meet strangers.
+    """
+    table = np.full((seeds, seeds), np.nan)
+    for k in range(seeds):
+        for j in range(seeds):
+            if k != j:
+                table[k, j] = play(k, j)
+    return table
+
+
+def means(tables: Float[np.ndarray, "*b K K"]) -> Float[np.ndarray, "*b"]:
+    """Returns the mean of each table over the pairs that met; NaN if there are none."""
+    met = np.isfinite(tables)
+    count = met.sum(axis=(-2, -1))
+    return np.where(count, np.where(met, tables, 0.0).sum(axis=(-2, -1)) / np.maximum(count, 1), np.nan)
+
+
+def resampled(tables: Float[np.ndarray, "2 2 K K"], draws: int = 2000) -> Float[np.ndarray, "R 2 2"]:
+    """Returns the means of all cells for resampled seeds, which are drawn for each kind of either side.
+
+    Pairs that share a seed are not independent, so seeds are drawn, not pairs. Draws in which nobody met are left out.
+    """
+    seeds = tables.shape[-1]
+    adversaries, agents = np.random.default_rng(0).integers(0, seeds, (2, draws, 2, seeds))
+    cells = [[means(tables[a, g][adversaries[:, a, :, None], agents[:, g, None, :]]) for g in range(2)] for a in range(2)]
+    found = np.moveaxis(np.array(cells), -1, 0)
+    return found[np.isfinite(found).all(axis=(1, 2))]
+
+
+def match(world: World, adversary: Run, good: Run, effort: Effort) -> Callable[[int, int], float]:
+    """Returns the function that plays a seed of the adversary against one of the agents and returns the adversary's score."""
     import jax
 
     from counterpoint import config as configs
@@ -79,24 +170,20 @@ def scores(world: World, adversary: Any, good: Any, effort: Effort) -> list[floa
 
     env: Any = configs.from_dict(adversary.config).world.build().compiled
     episodes = QUICK_EPISODES if effort.quick else EPISODES
-    seeds = int(adversary.config["training"]["num_seeds"])
-    found: list[Any] = []
-    play: Any = None
-    for k in range(seeds):
-        teams = [
-            load_team(Source(str(run.path), "last", k), env, team) for run, team in ((adversary, "adversary"), (good, "good"))
-        ]
-        if play is None:
-            algo = joint(env.spec, teams)
+    load = cache(lambda run, team, k: load_team(Source(str(run.path), "last", k), env, team))
+    algo = joint(env.spec, [load(adversary, "adversary", 0), load(good, "good", 0)])
 
-            def counted(parameters: Any, key: Any, algo: Any = algo) -> Any:
-                states = evaluate(env, algo, parameters, key, episodes, record=True).states
-                after = jax.tree.map(lambda leaf: leaf[1:], states)
-                return jax.vmap(jax.vmap(env.metrics))(after)[world.metric].value.sum(axis=0)
+    @jax.jit
+    def total(parameters: Any, key: Any) -> Any:
+        states = evaluate(env, algo, parameters, key, episodes, record=True).states
+        after = jax.tree.map(lambda leaf: leaf[1:], states)
+        return jax.vmap(jax.vmap(env.metrics))(after)[world.metric].value.sum(axis=0).mean()
 
-            play = jax.jit(counted)
-        found.append(float(np.mean(play(tuple(team.parameters for team in teams), prng.key(1000 + k)))))
-    return found
+    def play(k: int, j: int) -> float:
+        teams = (load(adversary, "adversary", k), load(good, "good", j))
+        return float(total(tuple(team.parameters for team in teams), prng.key(1000 + k)))
+
+    return play
 
 
 RESULT = PublishedResult("lowe2017-ensembles", "Policy ensembles against single policies (Lowe et al. 2017, Figure 3).", run)

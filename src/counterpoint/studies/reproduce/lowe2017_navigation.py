@@ -21,13 +21,13 @@ there."""
 
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains both algorithms with 3 and 6 agents and compares them with the published table."""
-    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
+    effort = Effort(quick, episodes, seeds)
     plans = [
         Plan(f"{name}-{agents}", {"scenario": "simple_spread", "algorithm": name, "num_agents": agents, "num_units": 128})
         for name, agents in PUBLISHED
     ]
     runs = train_all(folder, plans, effort)
-    rows = []
+    began, rows = time.perf_counter(), []
     for (name, agents), (distance, collisions) in PUBLISHED.items():
         played, cell = evaluate(runs[f"{name}-{agents}"], effort), f"{name.upper()}, N = {agents}"
         rows.append(Row(cell, "distance", "length", distance).measured([seed["distance"] for seed in played]))

@@ -55,10 +55,10 @@ def fast_tag(faster: int) -> dict[str, Any]:
 
 def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
     """Trains every pairing at both speeds and compares them with the published table."""
-    began, effort = time.perf_counter(), Effort(quick, episodes, seeds)
+    effort = Effort(quick, episodes, seeds)
     plans = [plan for faster in PUBLISHED for plan in paired_plans(fast_tag(faster), f"-{faster}")]
     runs = train_all(folder, plans, effort)
-    rows = []
+    began, rows = time.perf_counter(), []
     for faster, published in PUBLISHED.items():
         for (good, adversary), number in zip(PAIRS, published, strict=True):
             played = evaluate(runs[f"{good}-{adversary}-{faster}"], effort)
