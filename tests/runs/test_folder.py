@@ -118,6 +118,18 @@ def test_list_runs(tmp_path):
     assert runs.list_runs(tmp_path / "nowhere") == []
 
 
+def test_the_cells_of_a_grid_are_listed_and_found_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs.create("runs", "one", CONFIG)
+    runs.create("runs/both", "maddpg", CONFIG)
+    runs.create("runs/folder", "not-listed", CONFIG)
+    Path("runs/both/grid.json").write_text("{}")
+    assert {run.name for run in runs.list_runs("runs")} == {"one", "both/maddpg"}
+    assert runs.open_run("both/maddpg").path == Path("runs/both/maddpg")
+    with pytest.raises(UsageError, match="is not a run"):
+        runs.open_run("../runs/both/ddpg")
+
+
 def test_metrics_round_trip(run):
     run.append_metrics({"step": 1, "return": np.float32(-0.1), "loss": np.float64(1 / 3), "name": 'a, "b"\nc'})
     run.append_metrics({"step": np.int64(2), "name": "", "return": float("inf")})

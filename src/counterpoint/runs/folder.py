@@ -34,6 +34,8 @@ from counterpoint.runs.metrics import Cell
 
 RUNS = Path("runs")
 """The folder in which a bare name is looked up."""
+GRID = "grid.json"
+"""The file that makes a folder a grid: the folders in it are runs, named GRID/CELL."""
 OWN_KEYS = ("format", "counterpoint", "changes", trust.SOURCES, trust.SIGNATURE, files.SEAL)
 """What config.json holds besides the settings."""
 LONGEST_CONFIG = 10_000_000
@@ -233,27 +235,27 @@ def write_config(folder: Path, config: Mapping[str, Any], changes: Sequence[Mapp
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Returns the run in a folder that `create` made; a bare name is also looked up in ./runs."""
+    """Returns the run in a folder that `create` made; a bare name, or GRID/CELL, is also looked up in ./runs."""
     folder = find(path)
     _read_config(folder)
     return Run(folder)
 
 
 def find(path: str | os.PathLike[str]) -> Path:
-    """Returns the folder that a path, or a bare name in ./runs, stands for."""
+    """Returns the folder that a path, or the name of a run in ./runs, stands for."""
     folder = files.expanded(path)
     try:
-        if _is_bare(path) and not (folder / "config.json").exists() and (RUNS / folder / "config.json").exists():
+        if _is_name(path) and not (folder / "config.json").exists() and (RUNS / folder / "config.json").exists():
             folder = RUNS / folder
     except OSError as error:
         raise UsageError(f"{shown(str(path))} is not a run ({error.strerror}): check the path.") from None
     return folder
 
 
-def _is_bare(path: str | os.PathLike[str]) -> bool:
-    """Returns whether a path is a name without folders."""
-    text = os.fspath(path)
-    return bool(text) and os.sep not in text and text not in (".", "..", "~")
+def _is_name(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path is a name as lists of runs show it: without folders, or that of a cell in a grid."""
+    parts = os.fspath(path).split(os.sep)
+    return len(parts) <= 2 and not {"", ".", "..", "~"} & set(parts)
 
 
 def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import lock, metrics
 from counterpoint.runs.files import expanded
-from counterpoint.runs.folder import Run
+from counterpoint.runs.folder import GRID, Run
 from counterpoint.runs.history import SUCCESS
 
 State = Literal["running", "stopped", "finished", "unreadable"]
@@ -65,8 +65,16 @@ class Summary:
 
 
 def list_runs(save_dir: str | os.PathLike[str]) -> list[Summary]:
-    """Returns the runs in a folder, newest last. Reads the settings and the last rows of each, never all its metrics."""
-    found = (summary(path.parent) for path in expanded(save_dir).glob("*/config.json"))
+    """Returns the runs in a folder and in its grids, newest last.
+
+    Reads the settings and the last rows of each, never all its metrics.
+    """
+    root = expanded(save_dir)
+    grids = [file.parent for file in root.glob(f"*/{GRID}")]
+    found = [summary(file.parent) for file in root.glob("*/config.json")]
+    for file in (file for grid in grids for file in grid.glob("*/config.json")):
+        cell = file.parent
+        found.append(dataclasses.replace(summary(cell), name=f"{cell.parent.name}/{cell.name}"))
     return with_differences(sorted(found, key=lambda run: (-run.age, run.name)))
 
 

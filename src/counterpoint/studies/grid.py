@@ -22,7 +22,7 @@ from counterpoint.core.loading import short_name
 from counterpoint.core.spaces import Spec
 from counterpoint.runs import Run, lock, open_run
 from counterpoint.runs.files import expanded, is_intact, make_folder, sealed, write_durably
-from counterpoint.runs.folder import read_json
+from counterpoint.runs.folder import GRID, read_json
 from counterpoint.runs.listing import flat
 from counterpoint.studies.compare import SEEDS, Comparison, compare
 from counterpoint.training import train as training
@@ -35,7 +35,6 @@ NOT_AXES = {
     *("save_dir", "load_dir", "plots_dir", "benchmark_dir"),
 }
 """Settings whose values may contain commas or be lists; they never span a grid."""
-RECORD = "grid.json"
 LONGEST_NAME = 80
 """Longest name of a grid's folder that is made of its values."""
 
@@ -177,7 +176,7 @@ def _in_grid(cell: Cell, path: Path) -> Config:
 
 def _record(path: Path, cells: Sequence[Cell]) -> None:
     """Writes the cells' settings to grid.json, unless it records other settings for one of them."""
-    file = path / RECORD
+    file = path / GRID
     known: dict[str, Any] = {}
     if file.exists():
         try:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from counterpoint.core.errors import Damage
 from counterpoint.runs import Run, lock
+from counterpoint.runs.folder import GRID
 from counterpoint.runs.listing import Summary, summary, with_differences, with_state
 from counterpoint.runs.metrics import Cell, Growing
 from counterpoint.view.curves import plain
@@ -47,9 +48,6 @@ LARGEST = 2**53
 """The largest whole number that the page counts exactly."""
 SILENT = 120.0
 """Seconds without a new file after which a running run counts as silent, or ten times the usual interval if that is longer."""
-
-GRID = "grid.json"
-"""The file that makes a folder a grid: the folders in it are runs."""
 
 _Value = TypeVar("_Value")
 _quiet = threading.Lock()
