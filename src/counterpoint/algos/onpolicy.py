@@ -186,7 +186,11 @@ def begin(config: Settings, spec: Spec) -> Carry:
 
 def policy(config: Any, spec: Spec, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
     """Returns the logits [*b, N, A] of every agent and its hidden state after this step; of the settings it reads `share`."""
-    shared = sharing_of(config, spec)
+    return forward(sharing_of(config, spec), actor, hidden, obs)
+
+
+def forward(shared: Sharing | None, actor: Network, hidden: Carry, obs: Float[Array, "*b N O"]) -> Any:
+    """Returns what every agent's network puts out [*b, N, A] and its hidden state after this step."""
     inputs = sharing.with_indices(shared, obs)
     if actor.cell is None or actor.head is None:
         return each(shared, mlp)(actor.body, inputs), hidden

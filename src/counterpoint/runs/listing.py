@@ -70,11 +70,9 @@ def list_runs(save_dir: str | os.PathLike[str]) -> list[Summary]:
     Reads the settings and the last rows of each, never all its metrics.
     """
     root = expanded(save_dir)
-    grids = [file.parent for file in root.glob(f"*/{GRID}")]
-    found = [summary(file.parent) for file in root.glob("*/config.json")]
-    for file in (file for grid in grids for file in grid.glob("*/config.json")):
-        cell = file.parent
-        found.append(dataclasses.replace(summary(cell), name=f"{cell.parent.name}/{cell.name}"))
+    cells = (file for grid in root.glob(f"*/{GRID}") for file in grid.parent.glob("*/config.json"))
+    folders = [file.parent for file in (*root.glob("*/config.json"), *cells)]
+    found = (dataclasses.replace(summary(path), name=path.relative_to(root).as_posix()) for path in folders)
     return with_differences(sorted(found, key=lambda run: (-run.age, run.name)))
 
 

@@ -21,14 +21,14 @@ from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm, Replay
 from counterpoint.algos.ensemble import sizes_of, with_ensemble
 from counterpoint.algos.league import League, with_league
-from counterpoint.algos.onpolicy import Network
+from counterpoint.algos.onpolicy import Network, forward
 from counterpoint.coded.controller import DECODE_ERROR, require_distributable
 from counterpoint.config import Config
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import heads_of, masked, relaxed, sampled
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import first_line, is_address, load_object
-from counterpoint.core.nets import Gru, Layer, Norm, gru, mlp
+from counterpoint.core.nets import Gru, Layer, Norm
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment, Key
@@ -277,7 +277,7 @@ def exported(path: Path, spec: Spec, agents: Sequence[str]) -> TeamPolicy:
 
     def act(parameters: Any, carry: Any, obs: Array, key: Key, legal: Any) -> tuple[Array, Any]:
         del key
-        outputs, carry = jax.vmap(remembering)(parameters, carry, obs)
+        outputs, carry = forward(None, parameters, carry, obs)
         outputs = masked(heads, outputs, legal)
         if rules.world_action == "soft":
             return relaxed(heads, outputs, jnp.zeros_like(outputs), rules.temperature), carry
@@ -303,15 +303,6 @@ def network_of(layers: Sequence[numpy_policy.Layer]) -> Network:
             body, head = (tuple(map(plain, part)) for part in (layers[:depth], layers[depth + 1 :]))
             return Network(body, Gru(plain(layer), state), head)
     return Network(tuple(map(plain, layers)))
-
-
-def remembering(network: Network, hidden: Any, obs: Float[Array, " O"]) -> tuple[Float[Array, " A"], Any]:
-    """Returns one agent's outputs given what it remembers, and what it remembers afterwards."""
-    if network.cell is None or network.head is None:
-        return mlp(network.body, obs), hidden
-    features = jax.nn.relu(mlp(network.body, obs)) if network.body else obs
-    hidden = gru(network.cell, hidden, features)
-    return mlp(network.head, hidden), hidden
 
 
 def open_export(path: Path) -> tuple[Path, numpy_policy.Policy]:

@@ -176,7 +176,7 @@ class Catalogue:
 
     def _name(self, path: Path) -> str:
         """Returns the name of a run: that of its folder, or GRID/CELL."""
-        return path.name if path.parent == self.root else f"{path.parent.name}/{path.name}"
+        return path.relative_to(self.root).as_posix()
 
     def _signature(self, path: Path) -> tuple[Any, ...] | None:
         """Returns what changes when a file of a run does; None if the folder is no run."""
