@@ -183,8 +183,27 @@ def test_a_sample_is_of_one_pair_of_sub_policies(parts: Any) -> None:
     assert len(seen) >= 5, "every pair has the same chance"
 
 
+def test_devices_that_share_a_minibatch_draw_the_same_sub_policies(parts: Any) -> None:
+    env, _, _, _, steps = parts
+    one = example(env.spec, extras=((), jax.ShapeDtypeStruct((2,), jnp.int32)))
+    halves = [jax.tree.map(lambda leaf, k=k: leaf[:, k::2], steps._replace(carry=None)) for k in (0, 1)]
+
+    def members(axis: str | None) -> np.ndarray:
+        memory = of_members(uniform(one, 360, 8, 360), one, 8, SIZES, axis)
+        rings = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(memory.add(memory.init(), half) for half in halves))
+        sample = jax.vmap(lambda ring, key: memory.sample(ring, key).extras[1][0], axis_name="devices")
+        return np.array([sample(rings, jax.random.split(prng.key(k), 2)) for k in range(20)])
+
+    drawn = members("devices")
+    np.testing.assert_array_equal(drawn[:, 0], drawn[:, 1])
+    assert len(np.unique(drawn[:, 0], axis=0)) >= 4
+    apart = members(None)
+    assert (apart[:, 0] != apart[:, 1]).any()
+
+
 RUNS: dict[str, dict[str, Any]] = {
     "maddpg": {},
+    "two devices": {"devices": 2},
     "ddpg": {"algorithm": "ddpg"},
     "matd3": {"algorithm": "matd3"},
     "continuous": {"actions": "continuous"},
@@ -221,7 +240,6 @@ def test_a_run_with_an_ensemble_plays_exports_and_resumes(name: str, tmp_path: P
         ({"ensemble": 2, "algorithm": "coma", "scenario": "simple_spread"}, "needs a replay memory, and coma has none"),
         ({"ensemble": 2, "minibatch": "per-agent"}, "--ensemble 2 excludes --minibatch per-agent"),
         ({"ensemble": 2, "share": "role"}, "--ensemble 2 excludes .* --share"),
-        ({"ensemble": 3, "devices": 2}, "one seed of --ensemble 3 trains on one device, not 2: choose --devices 1"),
         ({"ensemble": 2, "ensemble_teams": ["wolves"]}, "--ensemble-teams wolves names no team here"),
     ],
 )

@@ -21,7 +21,7 @@ from probes import spec_of
 ONE = Heads(None, None, None)
 SPEC = spec_of((2, 3), (Discrete((3,)), Discrete((3,))))
 MIXED = spec_of((2, 2, 2), (Discrete((3,)), Discrete((2, 2)), Box(2, -1.0, 1.0)))
-CONFIG = maddpg.Config(num_units=8, num_layers=1, infer_policies=True)
+CONFIG = maddpg.Config(num_units=8, num_layers=1, infer_policies=True, infer_lr=0.01)
 
 
 def problem_of(spec):

@@ -131,7 +131,7 @@ def _init(init: Callable[..., Any], config: Any, problem: Problem, key: Key) -> 
         return jax.vmap(lambda key, obs, act: offpolicy.init_net(config, networks, key, obs, act))(keys, *masks)
 
     inferred = jax.vmap(fresh)(jax.random.split(jax.random.fold_in(key, 77), n))
-    opt = jax.vmap(jax.vmap(offpolicy.adam(config, config.lr).init))(inferred)
+    opt = jax.vmap(jax.vmap(offpolicy.adam(config, config.infer_lr).init))(inferred)
     return Inferring(learner, inferred, jax.tree.map(jnp.copy, inferred), opt)
 
 
@@ -181,7 +181,8 @@ def infer(
 
     losses, grads = _each(problem, loss)(inferred, _by_agent(newest))
     grads = offpolicy.mean_over(problem.axis)(grads)
-    inferred, opt = jax.vmap(lambda net, grad, opt: offpolicy.descend(config, config.lr, net, grad, opt))(inferred, grads, opt)
+    descend = partial(offpolicy.descend, config, config.infer_lr)
+    inferred, opt = jax.vmap(descend)(inferred, grads, opt)
     return inferred, opt, losses
 
 

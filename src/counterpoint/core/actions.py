@@ -210,9 +210,11 @@ class EstimatorSettings:
     """Approximate the other agents' policies from what they do instead of knowing them; critics read log-probabilities."""
     infer_entropy: float = 0.001
     """Weight of the entropy of the inferred policies."""
+    infer_lr: float = 0.001
+    """Step size of the inferred policies."""
 
     def __post_init__(self) -> None:
-        above(self, 0, "temperature", "estimator_temperature")
+        above(self, 0, "temperature", "estimator_temperature", "infer_lr")
         at_least(self, 1, "estimator_steps", "estimator_samples")
         at_least(self, 0, "estimator_gap", "infer_entropy")
         at_most(self, 10_000, "estimator_samples")

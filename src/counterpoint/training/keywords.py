@@ -158,6 +158,8 @@ class TrainSettings(TypedDict, total=False):
     probabilities."""
     infer_entropy: float
     """Weight of the entropy of the inferred policies."""
+    infer_lr: float
+    """Step size of the inferred policies."""
     logit_cost: float
     """Weight of the mean squared policy output in the actor's loss."""
     world_action: Literal["soft", "one-hot"]
@@ -437,6 +439,8 @@ class GridSettings(TypedDict, total=False):
     probabilities."""
     infer_entropy: float | Sequence[float]
     """Weight of the entropy of the inferred policies."""
+    infer_lr: float | Sequence[float]
+    """Step size of the inferred policies."""
     logit_cost: float | Sequence[float]
     """Weight of the mean squared policy output in the actor's loss."""
     world_action: Literal["soft", "one-hot"] | Sequence[Literal["soft", "one-hot"]]

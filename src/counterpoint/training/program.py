@@ -89,16 +89,11 @@ def _resolve(config: Config, env: Environment) -> Config:
     if external and "world_action" in vars(config.learning):
         config = configs.override(config, world_action="one-hot")  # an external environment takes choices, not soft vectors
     devices = prepare_jax(1 if external or config.distribution.learners else t.devices, external)
-    alone = config.opponents.ensemble > 1  # all of a minibatch is of the same sub-policies, which devices would draw apart
-    batch_fits = entry.splits_batch and not alone and t.update_every % devices == 0 and t.batch_size % devices == 0
+    batch_fits = entry.splits_batch and t.update_every % devices == 0 and t.batch_size % devices == 0
     recurrent = entry.recurrent(config.learning)
     batch_fits = batch_fits and not (recurrent and t.num_envs % devices)  # the steps of one environment stay together
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
-        if alone and t.num_seeds == 1:
-            raise UsageError(
-                f"one seed of --ensemble {config.opponents.ensemble} trains on one device, not {devices}: choose --devices 1."
-            )
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
         batch = f"--num-envs {t.num_envs} of a recurrent team" if recurrent and t.num_envs % devices else batch
         one = batch if entry.splits_batch else f"one seed of {entry.name}"
@@ -195,7 +190,7 @@ def memory_of(config: Config, env: Environment, algo: Algorithm, schedule: Sched
     sizes = (one, capacity, t.batch_size // split, per_add, batches)
     if (members := config.opponents.ensemble) > 1:
         numbers = sizes_of(env.spec, members, config.opponents.ensemble_teams)
-        ring = of_members(uniform(*sizes), one, t.batch_size, numbers)
+        ring = of_members(uniform(*sizes), one, t.batch_size // split, numbers, axis=DEVICES if split > 1 else None)
     elif kind.priority is None:
         ring = uniform(*sizes)
     else:

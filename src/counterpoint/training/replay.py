@@ -142,11 +142,12 @@ def with_newest(memory: Memory, one: Transition, per_add: int, num_batches: int 
     return memory._replace(sample=sample)
 
 
-def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[int, ...]) -> Memory:
+def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[int, ...], axis: str | None = None) -> Memory:
     """Returns a ring whose samples are all of the same sub-policies: one index per team, drawn uniformly for each sample.
 
     The last leaf of the transitions' extras holds the indices. Many places are drawn and those kept at which these indices
     played; if they are too few they repeat, and if there are none nobody is alive in the sample, so that nothing is learned.
+    Devices along `axis`, which share a minibatch, draw the same indices.
     """
     before = STORED.index("extras") + 1
     leaves = jax.tree.leaves([getattr(one, name) for name in STORED[:before]])
@@ -155,7 +156,10 @@ def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[in
 
     def sample(state: Ring, key: Key) -> Transition:
         key_member, key_index = jax.random.split(key)
-        member = drawn(jax.random.uniform(key_member, (count,)), sizes)
+        chance = jax.random.uniform(key_member, (count,))
+        if axis is not None:  # the first device's draw
+            chance = jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, chance, 0.0), axis)
+        member = drawn(chance, sizes)
         index = jax.random.randint(key_index, (tries,), 0, jnp.minimum(state.added, state.rows.shape[0]))
         played = state.rows.at[index, stop - count : stop].get(mode="promise_in_bounds")
         fits = jnp.all(played.astype(jnp.int32) == member[None], axis=1)
