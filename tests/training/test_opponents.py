@@ -22,7 +22,7 @@ from counterpoint.core.spaces import Spec
 from counterpoint.envs import make
 from counterpoint.envs.against import Against, part_of
 from counterpoint.runs.folder import Run
-from counterpoint.studies.exploit import chosen, exploit, respond
+from counterpoint.studies.exploit import chosen, exploit, respond, trained
 from counterpoint.studies.tournament import Arena, Cell, Value, elo, entry_of, player_of, rated, resampled, tournament
 from counterpoint.training import opponents
 from counterpoint.training import train as experiment
@@ -411,8 +411,11 @@ def test_exploitability_of_paper_is_two(row: Run, tmp_path: Path) -> None:
     np.testing.assert_allclose(result.response.mean, 1.0, atol=0.1)
     np.testing.assert_allclose(result.gain.mean, 2.0, atol=0.15)
     assert result.gain.low > 1.5
+    assert result.found_in == str(result.run.path)
     with pytest.raises(UsageError, match="was trained against a frozen col"):
         exploit(row, "col")
+    with pytest.raises(UsageError, match="has no policies of col: leave it out of --rivals"):
+        exploit(row, "row", rivals=[str(row.path)])
     with pytest.raises(UsageError, match="choose --team col or --team row"):
         exploit(row, "wolves")
 
@@ -425,8 +428,18 @@ def test_the_incumbents_are_a_response_among_others(row: Run) -> None:
         opponents.load_team(opponents.Source(f"{HERE}:{name}"), world, team)
         for name, team in (("scissors", "col"), ("rock", "row"))
     )
-    assert chosen(Arena(world), scissors, row, "row", 20, rock) is rock
-    assert chosen(Arena(world), scissors, row, "row", 20) is not rock
+    learned = {"learned": trained(row, world, "row")}
+    assert chosen(Arena(world), scissors, learned | {"incumbent": [rock]}, "row", 20) == ("incumbent", rock)
+    assert chosen(Arena(world), scissors, learned, "row", 20)[0] == "learned"
+
+
+@pytest.mark.slow
+def test_a_rival_may_be_the_best_response(row: Run, tmp_path: Path) -> None:
+    """Nothing is learned in two episodes; scissors of another file beat the paper that the row plays."""
+    quick = {name: value for name, value in RPS.items() if name not in ("env", "num_episodes", "warmup")} | {"num_seeds": 1}
+    result = exploit(row, "row", 2, episodes=100, out=tmp_path, rivals=[f"col={HERE}:scissors"], **quick, warmup=1000)
+    assert result.found_in == f"col={HERE}:scissors"
+    np.testing.assert_allclose(result.response.mean, 1.0, atol=0.1)
 
 
 @pytest.mark.slow
