@@ -17,6 +17,7 @@ from counterpoint.studies.reproduce import (
     _lowe2017,
     authors,
     lowe2017_communication,
+    lowe2017_deception,
     lowe2017_ensembles,
     lowe2017_gradients,
     lowe2017_inference,
@@ -79,6 +80,18 @@ def test_a_target_is_reached_if_no_other_landmark_is_nearer():
     three = [np.stack([array] * 3) for array in (agents, agents, np.zeros((2, 3), np.float32), landmarks)]
     states = State(*three, goal=np.array([[0], [1], [2]], np.int32), step=np.full(3, 25, np.int32))
     np.testing.assert_array_equal(lowe2017_communication.nearest_is_target(states), [0.0, 0.0, 1.0])
+
+
+def test_deceivers_succeed_if_one_of_them_is_near_the_target():
+    """The adversary is 0.3 from the first landmark; of the others one is 0.5 and one 0.39 from the second."""
+    landmarks = np.array([[0.0, 0.0], [2.0, 0.0]], np.float32)
+    agents = np.array([[0.3, 0.0], [1.5, 0.0], [2.0, 0.39]], np.float32)
+    two = [np.stack([array] * 2) for array in (agents, agents, np.zeros((3, 0), np.float32), landmarks)]
+    goal = np.array([[0, 0, 0], [1, 1, 1]], np.int32)
+    states = State(*two, goal=goal, step=np.full(2, 25, np.int32))
+    adversary, good = lowe2017_deception.near_target(states)
+    np.testing.assert_array_equal(adversary, [1.0, 0.0])
+    np.testing.assert_array_equal(good, [0.0, 1.0])
 
 
 def test_every_cell_of_the_ensembles_meets_strangers():

@@ -1,0 +1,144 @@
+"""Algorithms × worlds in `make results`: which experiments, and the table that docs/results.md has of them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from counterpoint import presets
+from counterpoint.runs import stats, tables
+
+Rows = list[dict[str, Any]]
+FEW = {"eval_episodes": 1}
+"""Greedy play in Switch is always the same."""
+TALK = presets.PRECISE | {
+    "flavour": "openai",
+    "scenario": "simple_speaker_listener",
+    "num_episodes": 15_000,
+    "lr_steps": 12_300,
+}
+BOTH_TALK = TALK | {"scenario": "simple_reference"}
+PPO = presets.PPO_PARTICLES | {"num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 2_400_000}
+PPO_TALK, PPO_BOTH = PPO | {"scenario": "simple_speaker_listener"}, PPO | {"scenario": "simple_reference"}
+TENNIS = {name: value for name, value in vars(presets.preset("tennis").training).items() if name != "seed"}
+TWIN_TENNIS = {**TENNIS, "scenario": "tennis", "lr": 1e-3, "gamma": 0.99, "tau": 0.005, "report_every": 100, "save_rate": 200}
+
+
+class Cell(NamedTuple):
+    """One algorithm in one world."""
+
+    world: str
+    algorithm: str
+    name: str
+    """The experiment."""
+    settings: dict[str, Any] | None
+    """None if another part of the results trains it."""
+    unit: str
+    published: str = "–"
+
+    @property
+    def full(self) -> dict[str, Any] | None:
+        """The settings with the algorithm."""
+        if self.settings is None or "preset" in self.settings:
+            return self.settings
+        return {"algorithm": self.algorithm.lower(), **self.settings}
+
+
+ONE, SUM, BETTER = "return of one agent, openai", "return summed, mpe2", "greedy score of the better player"
+SWITCH = "greedy return summed"
+
+
+def _without_temperature(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings of MADDPG for MASAC, which needs no Gumbel-softmax."""
+    return {name: value for name, value in settings.items() if name != "temperature"}
+
+
+CELLS = [
+    Cell("simple_spread", "MADDPG", "spread-tuned", None, ONE, "−136.7 ± 0.8"),
+    Cell("simple_spread", "COMA", "spread-coma", None, ONE, "−169.0 ± 2.7"),
+    Cell("simple_spread", "MAPPO", "spread-mappo", {"preset": "mappo-spread"}, ONE, "−128.6 ± 2.8"),
+    Cell("simple_spread", "IPPO", "spread-ippo", {"preset": "ippo-spread"}, ONE, "−132.5 ± 3.5"),
+    Cell("simple_spread, continuous", "MATD3", "spread-continuous-matd3", {"preset": "matd3-spread"}, SUM, "≈ −63"),
+    Cell("simple_speaker_listener", "MADDPG", "speaker-precise-maddpg", TALK, ONE),
+    Cell("simple_speaker_listener", "DDPG", "speaker-precise-ddpg", TALK, ONE),
+    Cell("simple_speaker_listener", "MATD3", "speaker-matd3", TALK, ONE),
+    Cell("simple_speaker_listener", "MASAC", "speaker-masac", _without_temperature(TALK), ONE),
+    Cell("simple_speaker_listener", "COMA", "speaker-coma", None, ONE, "≈ −30"),
+    Cell("simple_speaker_listener", "MAPPO", "speaker-mappo", PPO_TALK, ONE),
+    Cell("simple_speaker_listener", "IPPO", "speaker-ippo", PPO_TALK, ONE),
+    Cell("simple_reference", "MADDPG", "reference-maddpg", BOTH_TALK, ONE),
+    Cell("simple_reference", "DDPG", "reference-ddpg", BOTH_TALK, ONE),
+    Cell("simple_reference", "MATD3", "reference-matd3", BOTH_TALK, ONE),
+    Cell("simple_reference", "MASAC", "reference-masac", _without_temperature(BOTH_TALK), ONE),
+    Cell("simple_reference", "COMA", "reference-coma", presets.COMA_PARTICLES | {"scenario": "simple_reference"}, ONE),
+    Cell("simple_reference", "MAPPO", "reference-mappo", PPO_BOTH, ONE),
+    Cell("simple_reference", "IPPO", "reference-ippo", PPO_BOTH, ONE),
+    Cell("switch2", "COMA", "switch2-coma", None, SWITCH),
+    Cell("switch2", "MAPPO", "switch2-mappo", {"preset": "mappo-switch2", **FEW}, SWITCH),
+    Cell("switch2", "IPPO", "switch2-ippo", {"preset": "ippo-switch2", **FEW}, SWITCH),
+    Cell("switch4", "COMA", "switch4-coma", None, SWITCH),
+    Cell("switch4", "MAPPO", "switch4-mappo", {"preset": "mappo-switch4", **FEW}, SWITCH),
+    Cell("switch4", "IPPO", "switch4-ippo", {"preset": "ippo-switch4", **FEW}, SWITCH),
+    Cell("tennis", "MATD3", "tennis-matd3", TWIN_TENNIS, BETTER, "≥ 0.5 counts as solved"),
+    Cell("tennis", "MASAC", "tennis-masac", TWIN_TENNIS, BETTER, "≥ 0.5 counts as solved"),
+]
+EXPERIMENTS: list[tuple[str, dict[str, Any], int, str]] = [
+    (cell.name, cell.full, 5, f"{cell.world}, {cell.algorithm}") for cell in CELLS if cell.full is not None
+]
+"""Name, settings, seeds, title."""
+
+
+def measured(rows: Rows, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns each seed's training and greedy results at its last report, in the unit."""
+    ends = list({row["seed"]: row for row in rows}.values())
+    if unit == ONE:
+        return tuple(np.array([end[name] for end in ends]) for name in ("team/good", "eval/team/good"))  # pyright: ignore[reportReturnType]
+    greedy = np.array([[end[name] for name in end if name.startswith("eval/return/")] for end in ends])
+    training = np.array([[end[name] for name in end if name.startswith("return/")] for end in ends])
+    return (training.max(1), greedy.max(1)) if unit == BETTER else (training.sum(1), greedy.sum(1))
+
+
+def line(cell: Cell, rows: Rows) -> list[str]:
+    """Returns a row of the table; cells without runs say so."""
+    if not rows:
+        return [cell.world, cell.algorithm, cell.unit, "0", *["not measured"] * 5, cell.published]
+    training, greedy = measured(rows, cell.unit)
+    found, low, high = greedy.mean(), *stats.bootstrap_interval(greedy)
+    ends = list({row["seed"]: row for row in rows}.values())
+    steps, minutes = (np.mean([end[name] for end in ends]) for name in ("step", "seconds"))
+    spread = f"{greedy.min():.1f} … {greedy.max():.1f}"
+    cells = [
+        f"{steps / 1e6:.1f}",
+        f"{minutes / 60:.1f}",
+        f"{training.mean():.1f}",
+        f"{found:.1f} [{low:.1f}, {high:.1f}]",
+        spread,
+    ]
+    return [cell.world, cell.algorithm, cell.unit, str(len(ends)), *cells, cell.published]
+
+
+def section(rows_of: Callable[[str], Rows]) -> str:
+    """What the page of results says about algorithms and worlds."""
+    header = [
+        "world",
+        "algorithm",
+        "unit",
+        "seeds",
+        "million steps",
+        "core minutes",
+        "training",
+        "greedy",
+        "worst … best",
+        "published",
+    ]
+    return TEXT.format(table=tables.markdown_table(header, [line(cell, rows_of(cell.name)) for cell in CELLS]))
+
+
+TEXT = """
+## Algorithms and worlds
+
+Results at the last report: of training, with exploration, and greedy with its 95 % interval over seeds. Every seed was
+trained on one core; steps and minutes are those of one seed. Published values are EPyMARL's (20 million steps for COMA, MAPPO
+and IPPO, 2 million for MADDPG) and, for continuous actions, HARL's (5 million, read off a figure).
+
+{table}"""
