@@ -108,17 +108,17 @@ def test_critics_read_logarithms_of_discrete_actions():
     tables = heads_of(MIXED)
     action = jnp.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.25, 0.75], [0.3, -0.4, 0.0, 0.0]])
     found = np.asarray(critic_view(CONFIG, tables, action))
-    low, half, quarter = LOG_FLOOR, np.log(0.5), np.log(0.25)
-    expected = [[half, half, low, 0.0], [0.0, low, quarter, np.log(0.75)], [0.3, -0.4, 0.0, 0.0]]
+    half, quarter, rest = (1 - np.log(share) / LOG_FLOOR for share in (0.5, 0.25, 0.75))
+    expected = [[half, half, 0.0, 0.0], [1.0, 0.0, quarter, rest], [0.3, -0.4, 0.0, 0.0]]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     plain = dataclasses.replace(CONFIG, infer_policies=False)
     assert critic_view(plain, tables, action) is action
     logits = jnp.log(jnp.array([[1.0, 1.0, 2.0, 9.0], [1.0, 3.0, 1.0, 1.0], [1.0, 1.0, 9.0, 9.0]]))
     shown = np.asarray(log_action(tables, logits))
     np.testing.assert_allclose(shown[0], [quarter, quarter, half, 0.0], rtol=1e-5)
-    np.testing.assert_allclose(shown[1], [quarter, np.log(0.75), half, half], rtol=1e-5)
+    np.testing.assert_allclose(shown[1], [quarter, rest, half, half], rtol=1e-5)
     np.testing.assert_allclose(shown[2], np.zeros(4), atol=1e-6)
-    np.testing.assert_allclose(log_probabilities(ONE, logits[0, :3]), [quarter, quarter, half], rtol=1e-5)
+    np.testing.assert_allclose(log_probabilities(ONE, logits[0, :3]), np.log([0.25, 0.25, 0.5]), rtol=1e-5)
 
 
 def batch_of(spec, size, key):

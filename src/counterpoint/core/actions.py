@@ -273,6 +273,11 @@ LOG_FLOOR = -6.9
 """The smallest logarithm of a probability that a critic reads: about log 0.001."""
 
 
+def shown_log(log: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
+    """Returns logarithms as a critic reads them, from 0 (the smallest) to 1 (certain): a one-hot vector is itself."""
+    return 1 - jnp.maximum(log, LOG_FLOOR) / LOG_FLOOR
+
+
 def log_probabilities(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     """Returns the logarithms of `softmax` in discrete heads, zero elsewhere."""
     log = logits - _log_sum_exp(heads, logits)
@@ -281,14 +286,14 @@ def log_probabilities(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array
 
 def log_action(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     """Returns actions as critics with inferred policies read them: log-probabilities in discrete heads, else tanh."""
-    return _merge(heads, jnp.maximum(log_probabilities(heads, outputs), LOG_FLOOR), outputs)
+    return _merge(heads, shown_log(log_probabilities(heads, outputs)), outputs)
 
 
 def critic_view(settings: EstimatorSettings, heads: Heads, action: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
     """Returns replayed actions as the critic reads them: their logarithms in discrete heads if policies are inferred."""
     if not settings.infer_policies:
         return action
-    log = jnp.maximum(jnp.log(jnp.maximum(action, 1e-9)), LOG_FLOOR)
+    log = shown_log(jnp.log(jnp.maximum(action, 1e-9)))
     return log if heads.same is None else jnp.where(_over(heads, action).discrete, log, action)
 
 
