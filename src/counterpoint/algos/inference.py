@@ -7,8 +7,8 @@ log-likelihood of the newest actions of j, with a bonus for entropy (Eq. 7):
     y = r_i + γ Q'_i(o', μ̂'_i^1(o'_1), …, μ'_i(o'_i), …, μ̂'_i^N(o'_N))                 Eq. 8
 
 Log-probabilities, not samples, go into Q. The critic therefore reads the logarithm of every discrete action, the replayed ones
-too, cut off and scaled by `actions.shown_log`. A relaxed action is counted as the choice that it stands for: its largest entry, which the
-policy draws with exactly its probability. Continuous actions are approximated by their mean (least squares).
+too, cut off and scaled by `actions.shown_log`. A relaxed action is counted as the choice that it stands for: its largest entry,
+which the policy draws with exactly its probability. Continuous actions are approximated by their mean (least squares).
 
 `wrapped` turns the functions of an algorithm of MADDPG's family into those of the same algorithm with inferred policies.
 """
