@@ -158,6 +158,29 @@ def test_an_update_uses_the_approximations_in_its_targets():
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, atol=1e-6), after.inferred, step)
 
 
+@pytest.mark.slow
+def test_critics_read_logarithms_without_inference_too():
+    """One update with `log_actions` is one of MADDPG's on logarithms; without it, on the actions themselves."""
+    config = dataclasses.replace(CONFIG, infer_policies=False, log_actions=True)
+    problem, batch = problem_of(SPEC), batch_of(SPEC, 16, prng.key(1))
+    batch = batch._replace(action=jax.nn.softmax(2.0 * batch.action))  # one-hot vectors are their own logarithms here
+    algo = maddpg.make(config, SPEC, np.ones((2, 2), bool))
+    agents = algo.init(prng.key(0))
+    after, metrics = jax.jit(algo.update)(agents, batch, prng.key(2))
+    assert set(metrics) == {*algo.metrics}
+    log = batch._replace(action=critic_view(config, problem.heads, batch.action))
+
+    def updated(batch):
+        own, i = jax.tree.map(lambda leaf: leaf[1], agents), jnp.int32(1)
+        return maddpg.update_agent(config, problem, own, agents, offpolicy.column(batch, i), batch, i, prng.key(2))[0]
+
+    ours, critic = jax.tree.map(lambda leaf: leaf[1], after), lambda agent: np.asarray(agent.critic[0].weight)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, updated(log))
+    assert np.abs(critic(ours) - critic(updated(batch))).max() > 1e-3
+    with pytest.raises(UsageError, match=r"--log-actions and --share all exclude each other"):
+        dataclasses.replace(config, share="all")
+
+
 def test_approximations_approach_a_fixed_policy():
     problem = problem_of(SPEC)
     agents = maddpg.make(CONFIG, SPEC, np.ones((2, 2), bool)).init(prng.key(0))

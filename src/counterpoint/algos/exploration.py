@@ -17,11 +17,11 @@ from jaxtyping import Array, Bool, Float, Int
 from counterpoint.algos import inference, offpolicy, recurrent
 from counterpoint.algos.base import Actors, Algorithm, Carry
 from counterpoint.algos.offpolicy import Acting, Problem
-from counterpoint.core.actions import EstimatorSettings, gumbel, heads_of, masked, relaxed, sampled, target_action
+from counterpoint.core.actions import EstimatorSettings, critic_view, gumbel, heads_of, masked, relaxed, sampled, target_action
 from counterpoint.core.checks import at_least
 from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
-from counterpoint.core.types import Key
+from counterpoint.core.types import Key, Transition
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class Settings(EstimatorSettings, offpolicy.Settings):
             "--norm batch": self.norm == "batch",
             f"--estimator {self.estimator}": self.estimator != "soft",  # critics read log-probabilities, not samples
         }
+        reason = "--infer-policies" if self.infer_policies else "--log-actions"
         for option, chosen in others.items():
-            if self.infer_policies and chosen:
-                raise UsageError(f"--infer-policies and {option} exclude each other: leave out one of them.")
+            if self.reads_logs and chosen:
+                raise UsageError(f"{reason} and {option} exclude each other: leave out one of them.")
 
     @property
     def relax(self) -> offpolicy.Relax:
@@ -130,6 +131,24 @@ def world_action(
     return sampled(problem.heads, outputs, noise)
 
 
+def reading_logs(
+    update_agent: offpolicy.UpdateAgent,
+    config: Settings,
+    problem: Problem,
+    own: Any,
+    agents: Any,
+    mine: Transition,
+    batch: Transition,
+    i: Int[Array, ""],
+    key: Key,
+) -> tuple[Any, dict[str, Array]]:
+    """Returns agent i after one update in which critics read logarithms of replayed discrete actions."""
+    row = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
+    mine = mine._replace(action=critic_view(config, row, mine.action))
+    batch = batch._replace(action=critic_view(config, problem.heads, batch.action))
+    return update_agent(config, problem, own, agents, mine, batch, i, key)
+
+
 def make(
     init: Any,
     update_agent: offpolicy.UpdateAgent,
@@ -143,6 +162,8 @@ def make(
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
     distributable = offpolicy.learn_apart(config) and not config.infer_policies
+    if config.reads_logs:
+        update_agent = partial(reading_logs, update_agent)
     if config.infer_policies:
         init, update_agent = inference.wrapped(init, update_agent)
         metrics = (*metrics, *inference.metrics_of(spec))

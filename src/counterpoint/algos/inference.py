@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.algos import offpolicy
 from counterpoint.algos.offpolicy import Problem
-from counterpoint.core.actions import Heads, critic_view, log_probabilities, masked, one_hot_best
+from counterpoint.core.actions import Heads, log_probabilities, masked, one_hot_best
 from counterpoint.core.nets import Params
 from counterpoint.core.ops import polyak
 from counterpoint.core.spaces import Discrete, Spec
@@ -116,7 +116,10 @@ def _wide(table: Any, like: Array) -> Array:
 def wrapped(
     init: Callable[..., Any], update_agent: offpolicy.UpdateAgent
 ) -> tuple[Callable[..., Inferring], offpolicy.UpdateAgent]:
-    """Returns `init` and `update_agent` with inferred policies; minibatches then carry the newest samples as extras."""
+    """Returns `init` and `update_agent` with inferred policies; minibatches then carry the newest samples as extras.
+
+    `update_agent` shows logarithms to the critics.
+    """
     return partial(_init, init), partial(_update_agent, update_agent)
 
 
@@ -162,12 +165,9 @@ def _update_agent(
     metrics = offpolicy.mean_over(problem.axis)(metrics)
 
     targets = jax.tree.map(lambda leaf, mine: leaf.at[i].set(mine), own.inferred_target, own.learner.target_actor)
-    shown = batch._replace(action=critic_view(config, problem.heads, batch.action), extras=())
-    row = jax.tree.map(lambda table: jnp.asarray(table)[i], problem.heads)
-    own_part = mine._replace(action=critic_view(config, row, mine.action), extras=())
-    learner, found = update_agent(
-        config, problem, own.learner, agents.learner._replace(target_actor=targets), own_part, shown, i, key
-    )
+    known = agents.learner._replace(target_actor=targets)
+    plain = (mine._replace(extras=()), batch._replace(extras=()))
+    learner, found = update_agent(config, problem, own.learner, known, *plain, i, key)
     return Inferring(learner, inferred, target, opt), found | metrics
 
 

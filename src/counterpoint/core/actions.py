@@ -212,6 +212,13 @@ class EstimatorSettings:
     """Weight of the entropy of the inferred policies."""
     infer_lr: float = 0.001
     """Step size of the inferred policies."""
+    log_actions: bool = False
+    """Critics read log-probabilities of discrete actions instead of samples, as they always do with --infer-policies."""
+
+    @property
+    def reads_logs(self) -> bool:
+        """Whether critics read log-probabilities."""
+        return self.infer_policies or self.log_actions
 
     def __post_init__(self) -> None:
         above(self, 0, "temperature", "estimator_temperature", "infer_lr")
@@ -234,7 +241,7 @@ def draw(settings: EstimatorSettings, key: Key, shape: tuple[int, ...], updates:
 
 def estimated(settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], drawn: Draw) -> Float[Array, "A B"]:
     """Returns one agent's differentiable actions in columns, by the estimator that the settings name."""
-    if settings.estimator == "soft" and not settings.infer_policies:
+    if settings.estimator == "soft" and not settings.reads_logs:
         return relaxed_columns(heads, outputs, drawn.noise, settings.temperature)
     more = None if drawn.more is None else jnp.moveaxis(drawn.more, -1, -2)
     return estimated_rows(settings, heads, outputs.T, drawn._replace(noise=drawn.noise.T, more=more)).T
@@ -245,7 +252,7 @@ def estimated_rows(
 ) -> Float[Array, "*b A"]:
     """Returns differentiable actions in rows, by the estimator that the settings name."""
     own, noise = settings.estimator_temperature, drawn.noise
-    if settings.infer_policies:
+    if settings.reads_logs:
         return log_action(heads, outputs)
     if settings.estimator == "soft":
         return relaxed(heads, outputs, noise, settings.temperature)
@@ -262,7 +269,7 @@ def target_action(
     settings: EstimatorSettings, heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"]
 ) -> Float[Array, "A B"]:
     """Returns one agent's actions in columns as `estimated` shows them to a critic, without their gradient."""
-    if settings.infer_policies:
+    if settings.reads_logs:
         return log_action(heads, outputs.T).T
     if settings.estimator == "soft":
         return relaxed_columns(heads, outputs, noise, settings.temperature)
@@ -290,8 +297,8 @@ def log_action(heads: Heads, outputs: Float[Array, "*b A"]) -> Float[Array, "*b 
 
 
 def critic_view(settings: EstimatorSettings, heads: Heads, action: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
-    """Returns replayed actions as the critic reads them: their logarithms in discrete heads if policies are inferred."""
-    if not settings.infer_policies:
+    """Returns replayed actions as the critic reads them: their logarithms in discrete heads if it reads logarithms."""
+    if not settings.reads_logs:
         return action
     log = shown_log(jnp.log(jnp.maximum(action, 1e-9)))
     return log if heads.same is None else jnp.where(_over(heads, action).discrete, log, action)

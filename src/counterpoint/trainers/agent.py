@@ -185,6 +185,8 @@ class AgentTrainer:
         self.config: Any = dataclasses.replace(learning, **sizes)
         if getattr(self.config, "infer_policies", False):
             raise UsageError("infer_policies=True needs counterpoint.train: trainers are told the other agents' targets.")
+        if getattr(self.config, "log_actions", False):
+            raise UsageError("log_actions=True needs counterpoint.train: the critics of trainers read the actions themselves.")
         if self.config.recurrent and not isinstance(self.networks, Sizes):
             raise UsageError(f"the model of {name} does not remember: give Sizes, or leave out recurrent=True.")
         sees = np.eye(n, dtype=bool) | (not local_critic)  # only the agent's own row counts

@@ -160,6 +160,9 @@ class TrainSettings(TypedDict, total=False):
     """Weight of the entropy of the inferred policies."""
     infer_lr: float
     """Step size of the inferred policies."""
+    log_actions: bool
+    """Critics read log-probabilities of discrete actions instead of samples, as they always do with --infer-
+    policies."""
     logit_cost: float
     """Weight of the mean squared policy output in the actor's loss."""
     world_action: Literal["soft", "one-hot"]
@@ -441,6 +444,9 @@ class GridSettings(TypedDict, total=False):
     """Weight of the entropy of the inferred policies."""
     infer_lr: float | Sequence[float]
     """Step size of the inferred policies."""
+    log_actions: bool | Sequence[bool]
+    """Critics read log-probabilities of discrete actions instead of samples, as they always do with --infer-
+    policies."""
     logit_cost: float | Sequence[float]
     """Weight of the mean squared policy output in the actor's loss."""
     world_action: Literal["soft", "one-hot"] | Sequence[Literal["soft", "one-hot"]]
