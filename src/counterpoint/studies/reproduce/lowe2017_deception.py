@@ -36,7 +36,7 @@ together, as the options of the authors' code do."""
 
 def near_target(states: State) -> tuple[Float[np.ndarray, " E"], Float[np.ndarray, " E"]]:
     """Returns for each state 1 if the adversary is near the target, otherwise 0, and the same for the closest of the others."""
-    target = np.take_along_axis(states.landmarks, np.asarray(states.goal)[..., None], axis=1)
+    target = np.take_along_axis(np.asarray(states.landmarks), np.asarray(states.goal)[..., None], axis=1)
     near = np.linalg.norm(states.position - target, axis=-1) < RADIUS
     return near[:, 0].astype(float), near[:, 1:].any(axis=1).astype(float)
 
