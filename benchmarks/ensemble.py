@@ -2,7 +2,7 @@
 
 Times `--ensemble 3` beside a single policy in simple_tag and simple_adversary with the paper's settings (batch 1024, an update
 per 100 world steps, 2×64 networks, one world), with equally full replays: both on one device, and both with as many devices as
-a run takes by default. An ensemble of one seed never takes more than one. The programs take turns, and each number is the best
+a run takes by default. The programs take turns, and each number is the best
 of all turns. Wanted: at most 1.3 times a single policy per update, acting included.
 """
 

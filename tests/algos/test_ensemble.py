@@ -1,5 +1,6 @@
 """Policy ensembles: who acts, which sub-policy learns from what, and the gradient of the ensemble objective."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 import counterpoint
-from counterpoint.algos import maddpg
-from counterpoint.algos.ensemble import OWN, only_member, sizes_of, with_ensemble
+from counterpoint.algos import maddpg, offpolicy
+from counterpoint.algos.ensemble import of_agents, only_member, sizes_of, with_ensemble
 from counterpoint.core import prng
+from counterpoint.core.actions import Draw, heads_of
 from counterpoint.core.errors import UsageError
 from counterpoint.core.types import Transition
 from counterpoint.envs import make
@@ -19,7 +21,7 @@ from counterpoint.training.replay import example, of_members, uniform
 from counterpoint.training.rollout import rollout, start
 from tiny import TINY
 
-SIZES = (3, 2)
+SIZES = (3, 3)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def parts() -> Any:
     env = make("simple_tag")
     config = maddpg.Config(num_units=4, num_layers=1, world_action="one-hot")
     algo = maddpg.make(config, env.spec, np.ones((4, 4), bool))
-    wrapped = with_ensemble(algo, env.spec, SIZES, "maddpg")
+    wrapped = with_ensemble(algo, env.spec, SIZES)
     agents = wrapped.init(prng.key(0))
     envs = start(env, wrapped, prng.key(1), 12)
     play = jax.jit(lambda agents, envs, key: rollout(env, wrapped, wrapped.policy(agents), envs, key, 60, jnp.int32(0)))
@@ -40,7 +42,7 @@ def test_a_team_draws_one_sub_policy_for_a_whole_episode(parts: Any) -> None:
     _, member = steps.extras
     assert member.shape == (60, 12, 2)
     assert set(np.unique(member[..., 0])) == {0, 1, 2}
-    assert set(np.unique(member[..., 1])) == {0, 1}
+    assert set(np.unique(member[..., 1])) == {0, 1, 2}
     pairs = {tuple(pair) for pair in np.asarray(member).reshape(-1, 2).tolist()}
     assert len(pairs) > 3, "teams draw independently"
     changed = np.asarray(member[1:] != member[:-1]).any(-1)
@@ -69,25 +71,62 @@ def test_the_drawn_sub_policy_acts(parts: Any) -> None:
 
 
 @pytest.mark.slow
-def test_an_update_is_that_of_the_sub_policies_that_played(parts: Any) -> None:
-    """Members (2, 1) learn exactly as single policies would, the others stay, and the critics are shared."""
-    _, algo, wrapped, agents, steps = parts
-    batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:32], steps._replace(carry=None))
-    batch = batch._replace(extras=((), jnp.broadcast_to(jnp.array([[2, 1]]), (32, 2))))
-    after, metrics = jax.jit(wrapped.update)(agents, batch, prng.key(3))
-    index = np.array([2, 2, 2, 1])
-    single = agents._replace(
-        **{name: jax.tree.map(lambda leaf: leaf[np.arange(4), index], getattr(agents, name)) for name in OWN}
-    )
-    expected, same = jax.jit(algo.update)(single, batch._replace(extras=()), prng.key(3))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), metrics, same)
-    for name in expected._fields:
-        ours, theirs = getattr(after, name), getattr(expected, name)
-        if name in OWN:
-            ours = jax.tree.map(lambda leaf: leaf[np.arange(4), index], ours)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), ours, theirs)
-    moved = np.asarray(after.actor[0].weight != agents.actor[0].weight).any(axis=(2, 3))
-    np.testing.assert_array_equal(moved, np.arange(3)[None] == index[:, None])
+@pytest.mark.parametrize("sizes", [(3, 3), (3, 1)], ids=["both teams", "one team"])
+def test_an_update_steps_every_sub_policy_on_its_part(sizes: tuple[int, int]) -> None:
+    """Composed by hand: critics step by the mean gradient of all parts, sub-policies by a third of that of their own part.
+
+    Actions are continuous, so that nothing is random.
+    """
+    env, config = make("simple_tag", actions="continuous"), maddpg.Config(num_units=4, num_layers=1)
+    spec, sees = env.spec, np.ones((4, 4), bool)
+    wrapped = with_ensemble(maddpg.make(config, spec, sees, ensemble=of_agents(spec, sizes)), spec, sizes)
+    agents = wrapped.init(prng.key(0))
+    play = jax.jit(lambda envs: rollout(env, wrapped, wrapped.policy(agents), envs, prng.key(2), 4, jnp.int32(0)))
+    steps = play(start(env, wrapped, prng.key(1), 12))[1]
+    batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), steps._replace(carry=None, extras=()))
+    dealt = np.array([[2, 1], [0, 2], [1, 0]]) * (np.array(sizes) > 1)
+    members = jnp.repeat(jnp.asarray(dealt, jnp.int32), 16, axis=0)
+    after, metrics = jax.jit(wrapped.update)(agents, batch._replace(extras=((), members)), prng.key(3))
+    assert set(metrics) == set(wrapped.metrics)
+
+    problem = offpolicy.with_networks(config, offpolicy.Problem(spec, heads_of(spec), sees))
+    parts = [jax.tree.map(lambda leaf, k=k: leaf[16 * k : 16 * (k + 1)], batch) for k in range(3)]
+    index = dealt[:, [0, 0, 0, 1]]
+    for i in range(4):
+        critic, views, grads = jax.tree.map(lambda leaf, i=i: leaf[i], agents.critic), [], []
+        for part, playing in zip(parts, index, strict=True):
+            mine, columns = offpolicy.in_columns(offpolicy.column(part, jnp.int32(i))), offpolicy.in_columns(part)
+            target = jax.tree.map(lambda leaf, playing=playing: leaf[np.arange(4), playing], agents.target_actor)
+            action = offpolicy.target_actions(problem, target, columns, config.relax, jnp.zeros_like(columns.action))
+            seen = offpolicy.seen_by(problem, offpolicy.joint(columns.next_obs, action), jnp.int32(i))
+            value = offpolicy.next_q(problem, jax.tree.map(lambda leaf, i=i: leaf[i], agents.target_critic), seen)
+            y = offpolicy.targets(config, problem, mine, columns, mine.reward, value)
+            views.append(offpolicy.view_of(problem, mine, columns, jnp.int32(i)))
+            grads.append(
+                jax.grad(lambda critic, view=views[-1], y=y: offpolicy.critic_loss(problem, critic, view, y)[0])(critic)
+            )
+
+        def stepped(name: str, net: Any, grad: Any, pick: Any) -> Any:
+            return offpolicy.descend(config, config.lr, net, grad, jax.tree.map(pick, getattr(agents, f"{name}_opt")))[0]
+
+        critic = stepped("critic", critic, mean_of(grads), lambda leaf, i=i: leaf[i])
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, atol=1e-6), after.critic, critic)
+        climbs = []
+        for part, view in enumerate(views):
+            actor = jax.tree.map(lambda leaf, i=i, part=part: leaf[i, index[part, i]], agents.actor)
+            noise = Draw(jnp.zeros((spec.act_size, 16)))
+            climbs.append(jax.grad(partial(maddpg.actor_loss, config, problem))(actor, critic, view, noise))
+        single = sizes[spec.teams[i] == "good"] == 1
+        for part in range(3):
+            k = index[part, i]
+            grad = mean_of(climbs) if single else jax.tree.map(lambda leaf: leaf / 3, climbs[part])
+            actor = jax.tree.map(lambda leaf, i=i, k=k: leaf[i, k], agents.actor)
+            expected = stepped("actor", actor, grad, lambda leaf, i=i, k=k: leaf[i, k])
+            jax.tree.map(lambda a, b, i=i, k=k: np.testing.assert_allclose(a[i, k], b, atol=1e-6), after.actor, expected)
+
+
+def mean_of(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *trees)
 
 
 class Toy(NamedTuple):
@@ -106,9 +145,12 @@ def value(theta: jax.Array, obs: jax.Array) -> jax.Array:
     return -((theta * obs - GOAL) ** 2)
 
 
-def climb(agents: Toy, batch: Transition, key: Any) -> tuple[Toy, dict[str, Any]]:
-    """Steps up the gradient of Q over the minibatch."""
-    gradient = jax.grad(lambda actor: jnp.mean(jnp.sum(value(actor[None], batch.obs[..., 0]), axis=1)))(agents.actor)
+def climb(problem: offpolicy.Problem, agents: Toy, batch: Transition, key: Any) -> tuple[Toy, dict[str, Any]]:
+    """Steps up the gradient of Q over the minibatch, as `per_living` has it."""
+    gradient = jax.grad(lambda actor: jnp.mean(value(actor[0], batch.obs[:, 0, 0])))(agents.actor)
+    mine, columns = (offpolicy.in_columns(part) for part in (offpolicy.column(batch, jnp.int32(0)), batch))
+    view = offpolicy.view_of(problem, mine, columns, jnp.int32(0))
+    gradient, _ = offpolicy.per_living(problem, view, (gradient, {}), actor=jnp.int32(0))
     return agents._replace(actor=agents.actor + gradient), {}
 
 
@@ -116,14 +158,14 @@ def test_the_gradient_of_the_ensemble_objective_by_hand() -> None:
     """J(θ) = ½ (R(θ₁) + R(θ₂)), where R(θ_k) is the mean of Q(o, θ_k o) over what sub-policy k saw.
 
     With θ = (0, 1), o = 1 in the episodes of the first and o = 2 in those of the second, ∂R/∂θ₁ = −2 (0 − 3) · 1 = 6 and
-    ∂R/∂θ₂ = −2 (2 − 3) · 2 = 4, so the gradient of J is (3, 2). An update is a sample of it: (6, 0) or (0, 4), equally often,
-    even though the first sub-policy played three of four steps.
+    ∂R/∂θ₂ = −2 (2 − 3) · 2 = 4, so the gradient of J is (3, 2), even though the first sub-policy played three of four steps.
     """
-    spec, count = make("simple").spec, 4000
+    spec = make("simple").spec
+    problem = offpolicy.Problem(spec, heads_of(spec), np.ones((1, 1), bool), ensemble=(2,))
     algo = maddpg.make(maddpg.Config(), spec, np.ones((1, 1), bool))._replace(
-        init=lambda key: Toy(*jax.random.normal(key, (3, 1))), update=climb
+        init=lambda key: Toy(*jax.random.normal(key, (3, 1))), update=partial(climb, problem)
     )
-    wrapped = with_ensemble(algo, spec, (2,), "toy")
+    wrapped = with_ensemble(algo, spec, (2,))
     one = example(spec, extras=((), jax.ShapeDtypeStruct((1,), jnp.int32)))
     member = jnp.asarray(np.arange(64).reshape(32, 2, 1) % 4 == 3, jnp.int32)
     steps = jax.tree.map(lambda leaf: jnp.zeros((32, 2, *leaf.shape), leaf.dtype), one)
@@ -132,19 +174,9 @@ def test_the_gradient_of_the_ensemble_objective_by_hand() -> None:
     memory = of_members(uniform(one, 64, 8, 64), one, 8, (2,))
     ring = memory.add(memory.init(), steps)
     agents = wrapped.init(prng.key(0))._replace(actor=jnp.array([[0.0, 1.0]]))
-
-    @jax.jit
-    @jax.vmap
-    def step(key: Any) -> jax.Array:
-        return (wrapped.update(agents, memory.sample(ring, key), key)[0].actor - agents.actor)[0]
-
-    found = np.asarray(step(jax.random.split(prng.key(1), count)))
-    first = found[:, 0] > 0
-    np.testing.assert_allclose(found[first], np.broadcast_to([6.0, 0.0], (first.sum(), 2)), rtol=1e-5)
-    np.testing.assert_allclose(found[~first], np.broadcast_to([0.0, 4.0], ((~first).sum(), 2)), rtol=1e-5)
-    error = 5 * np.sqrt(0.25 / count)  # five standard errors of a share of one half
-    assert abs(first.mean() - 0.5) < error
-    np.testing.assert_allclose(found.mean(axis=0), [3.0, 2.0], atol=6 * error)
+    for k in range(5):
+        after, _ = jax.jit(wrapped.update)(agents, memory.sample(ring, prng.key(k)), prng.key(k))
+        np.testing.assert_allclose(after.actor - agents.actor, [[3.0, 2.0]], rtol=1e-5)
     objective = jax.grad(lambda theta: jnp.mean(value(theta, jnp.array([1.0, 2.0]))))
     np.testing.assert_allclose(objective(agents.actor[0]), [3.0, 2.0])
 
@@ -153,8 +185,8 @@ def test_every_sub_policy_plays_equally_often(parts: Any) -> None:
     _, _, wrapped, _, _ = parts
     count = 6000
     member = np.asarray(jax.jit(jax.vmap(lambda key: wrapped.begin(key).member))(jax.random.split(prng.key(5), count)))
-    shares = np.histogram2d(*member.T, bins=(np.arange(4), np.arange(3)))[0] / count
-    np.testing.assert_allclose(shares, 1 / 6, atol=5 * np.sqrt(1 / 6 * 5 / 6 / count))  # five standard errors
+    shares = np.histogram2d(*member.T, bins=(np.arange(4), np.arange(4)))[0] / count
+    np.testing.assert_allclose(shares, 1 / 9, atol=5 * np.sqrt(1 / 9 * 8 / 9 / count))  # five standard errors
 
 
 def test_a_sample_is_of_one_pair_of_sub_policies(parts: Any) -> None:
@@ -172,15 +204,19 @@ def test_a_sample_is_of_one_pair_of_sub_policies(parts: Any) -> None:
     }
     for k in range(40):
         batch = sample(ring, prng.key(k))
-        pair = tuple(np.asarray(batch.extras[1][0]).tolist())
-        assert (np.asarray(batch.extras[1]) == np.array(pair)).all()
-        if pair in kept.values():
-            assert np.asarray(batch.alive).any()
-            assert all(kept[tuple(row)] == pair for row in np.asarray(batch.obs).reshape(16, -1).tolist())
-        else:
-            assert not np.asarray(batch.alive).any(), "nothing is learned from what nobody played"
-        seen.add(pair)
-    assert len(seen) >= 5, "every pair has the same chance"
+        parts = np.asarray(batch.extras[1]).reshape(3, 5, 2)  # 16 transitions make three parts of five
+        assert (parts == parts[:, :1]).all()
+        np.testing.assert_array_equal(np.sort(parts[:, 0], axis=0), np.arange(3)[:, None] + [[0, 0]])
+        for part in range(3):
+            pair, rows = tuple(parts[part, 0].tolist()), slice(5 * part, 5 * part + 5)
+            alive = np.asarray(batch.alive)[rows]
+            if pair in kept.values():
+                assert alive.any()
+                assert all(kept[tuple(row)] == pair for row in np.asarray(batch.obs)[rows].reshape(5, -1).tolist())
+            else:
+                assert not alive.any(), "nothing is learned from what nobody played"
+            seen.add(pair)
+    assert len(seen) == 9, "which sub-policies meet is drawn"
 
 
 def test_devices_that_share_a_minibatch_draw_the_same_sub_policies(parts: Any) -> None:
@@ -191,7 +227,7 @@ def test_devices_that_share_a_minibatch_draw_the_same_sub_policies(parts: Any) -
     def members(axis: str | None) -> np.ndarray:
         memory = of_members(uniform(one, 360, 8, 360), one, 8, SIZES, axis)
         rings = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(memory.add(memory.init(), half) for half in halves))
-        sample = jax.vmap(lambda ring, key: memory.sample(ring, key).extras[1][0], axis_name="devices")
+        sample = jax.vmap(lambda ring, key: memory.sample(ring, key).extras[1][::2].ravel(), axis_name="devices")
         return np.array([sample(rings, jax.random.split(prng.key(k), 2)) for k in range(20)])
 
     drawn = members("devices")
@@ -237,7 +273,8 @@ def test_a_run_with_an_ensemble_plays_exports_and_resumes(name: str, tmp_path: P
     [
         ({"ensemble": 0}, "--ensemble must be at least 1"),
         ({"ensemble": 33}, "--ensemble must be at most 32"),
-        ({"ensemble": 2, "algorithm": "coma", "scenario": "simple_spread"}, "needs a replay memory, and coma has none"),
+        ({"ensemble": 2, "algorithm": "coma", "scenario": "simple_spread"}, "needs actors like MADDPG's, and coma has others"),
+        ({"ensemble": 2, "norm": "batch"}, "--ensemble 2 excludes .* --norm batch"),
         ({"ensemble": 2, "minibatch": "per-agent"}, "--ensemble 2 excludes --minibatch per-agent"),
         ({"ensemble": 2, "share": "role"}, "--ensemble 2 excludes .* --share"),
         ({"ensemble": 2, "ensemble_teams": ["wolves"]}, "--ensemble-teams wolves names no team here"),

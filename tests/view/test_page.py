@@ -44,7 +44,7 @@ def untrained(world: Any, algorithm: str = "maddpg", members: int = 1, **setting
     """A team with random weights; `members` are the sub-policies of an ensemble."""
     entry, spec = find(algorithm), world.spec
     algo = entry.make(entry.settings(num_units=16, **settings), spec, np.ones((spec.num_agents,) * 2, bool), None)
-    algo = with_ensemble(algo, spec, sizes_of(spec, members), algorithm) if members > 1 else algo
+    algo = with_ensemble(algo, spec, sizes_of(spec, members)) if members > 1 else algo
     return Policy(world, algo, algo.policy(algo.init(prng.key(1))))
 
 

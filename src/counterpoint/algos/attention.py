@@ -245,11 +245,12 @@ def make(
     spec: Spec,
     sees: np.ndarray,
     axis: str | None = None,
+    ensemble: tuple[int, ...] = (),
 ) -> Algorithm:
     """Returns `exploration.make`'s algorithm, which learns by `update` of this module."""
     if config.critic == "attention" and not sees.all():
         raise UsageError("--critic attention sees all agents: leave it out beside ddpg.")
-    algo = exploration.make(init, update_agent, metrics, config, spec, sees, axis)
+    algo = exploration.make(init, update_agent, metrics, config, spec, sees, axis, ensemble)
     if config.critic == "joint":
         return algo
     return algo._replace(update=partial(update, update_agent, config, Problem(spec, heads_of(spec), sees, axis)))

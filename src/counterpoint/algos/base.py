@@ -111,6 +111,8 @@ class Entry:
     """Whether `update_one` exists, so that remote learners can compute updates."""
     splits_batch: bool = False
     """Whether devices can share one seed's minibatch."""
+    ensembles: bool = False
+    """Whether `make` takes `ensemble`, the number of each agent's sub-policies."""
     recurrent: Callable[[Any], bool] = lambda settings: False
     """(settings) → whether acting remembers earlier observations."""
     address: str = ""

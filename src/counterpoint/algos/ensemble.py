@@ -5,9 +5,9 @@ in which it acted (its own replay D_i^(k)), by the gradient of the ensemble obje
 
     ∇_θ(k) J = 1/K E_{D(k)} [∇_θ(k) μ^(k)(o_i) ∇_a Q_i(o, a)]
 
-An update draws one index per team, uniformly, and a minibatch in which these indices played. It trains these sub-policies
-alone: an unbiased sample of the sum over k, in which the factor 1/K is the chance of being drawn. So an update costs as much as
-that of a single policy with the same minibatch. The critics are one per agent and learn in every update.
+A minibatch has K parts. Every sub-policy of a team plays in one of them; which ones meet is drawn for each update. So in each
+update every sub-policy takes one step, on 1/K of the minibatch, and an update costs as much as that of a single policy. The
+critics are one per agent and learn from the whole minibatch, and so do the policies of teams without an ensemble.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from counterpoint.algos.base import Agents, Algorithm, Carry, Metrics
+from counterpoint.algos.offpolicy import MEMBERS
 from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
@@ -43,14 +44,20 @@ def sizes_of(spec: Spec, size: int, teams: Sequence[str] = ()) -> tuple[int, ...
     return tuple(size if not teams or team in teams else 1 for team in known)
 
 
-def with_ensemble(algo: Algorithm, spec: Spec, sizes: tuple[int, ...], name: str) -> Algorithm:
-    """Returns the algorithm with sub-policies; `sizes` has their number for each team, in the order of the spec."""
+def of_agents(spec: Spec, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the number of sub-policies of each agent, given that of each team."""
+    teams = tuple(dict.fromkeys(spec.teams))
+    return tuple(sizes[teams.index(team)] for team in spec.teams)
+
+
+def with_ensemble(algo: Algorithm, spec: Spec, sizes: tuple[int, ...]) -> Algorithm:
+    """Returns the algorithm with sub-policies; `sizes` has their number for each team, K or 1, in the order of the spec.
+
+    To learn, the algorithm must have been made for such an ensemble (`Entry.ensembles`).
+    """
     teams = tuple(dict.fromkeys(spec.teams))
     team_of = np.array([teams.index(team) for team in spec.teams])
     each, most = np.arange(spec.num_agents), max(sizes)
-    fields = getattr(jax.eval_shape(algo.init, jax.random.key(0)), "_fields", ())
-    if not set(OWN) <= set(fields):
-        raise UsageError(f"--ensemble {most} needs the actors of MADDPG's family, and {name} has none: leave it out.")
 
     def init(key: Key) -> Agents:
         fresh = jax.vmap(algo.init)(jax.random.split(key, most))
@@ -85,18 +92,29 @@ def with_ensemble(algo: Algorithm, spec: Spec, sizes: tuple[int, ...], name: str
 
     def update(agents: Agents, batch: Transition, key: Key) -> tuple[Agents, Metrics]:
         extras, member = batch.extras
-        drawn_ones = member[0]  # the same in the whole minibatch
-        playing = agents._replace(**{name: of_members(getattr(agents, name), drawn_ones) for name in OWN})
-        playing, metrics = algo.update(playing, batch._replace(extras=extras), key)
-        after = {
+        parts = jax.tree.map(lambda leaf: leaf.reshape(most, -1, *leaf.shape[1:]), (batch._replace(extras=extras), member))
+        members = parts[1][:, 0]  # the same in a whole part
+
+        def of_part(part: Transition, member: Int[Array, " T"], key: Key) -> tuple[Agents, Metrics]:
+            playing = agents._replace(**{name: of_members(getattr(agents, name), member) for name in OWN})
+            return algo.update(playing, part, key)
+
+        found, metrics = jax.vmap(of_part, axis_name=MEMBERS)(parts[0], members, jax.random.split(key, most))
+        own = {
             name: jax.tree.map(
-                lambda leaf, new: leaf.at[each, drawn_ones[team_of]].set(new), getattr(agents, name), getattr(playing, name)
+                lambda leaf, new: leaf.at[each[None], members[:, team_of]].set(new), getattr(agents, name), getattr(found, name)
             )
             for name in OWN
         }
-        return playing._replace(**after), metrics
+        critics = jax.tree.map(lambda leaf: leaf[0], found)  # every part has computed the same
+        return critics._replace(**own), jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), metrics)
 
     return algo._replace(init=init, begin=begin, act=act, greedy=greedy, update=update, update_one=None, gather=None)
+
+
+def dealt(chance: Float[Array, "T K"], sizes: tuple[int, ...]) -> Int[Array, "K T"]:
+    """Returns who plays in each part of a minibatch, given random numbers: every sub-policy of a team in one part."""
+    return jnp.where(np.array(sizes)[:, None] > 1, jnp.argsort(chance, axis=1), 0).T
 
 
 def drawn(chance: Array, sizes: tuple[int, ...]) -> Int[Array, " T"]:

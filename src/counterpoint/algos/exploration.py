@@ -157,9 +157,10 @@ def make(
     spec: Spec,
     sees: np.ndarray,
     axis: str | None = None,
+    ensemble: tuple[int, ...] = (),
 ) -> Algorithm:
     """Returns the algorithm that starts by `init` and learns by `update_agent`; critics see what `sees` [N, N] allows."""
-    problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis)
+    problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis, ensemble=ensemble)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
     distributable = offpolicy.learn_apart(config) and not config.infer_policies
     if config.reads_logs:

@@ -117,7 +117,7 @@ def update_agent(
 
     critic, critic_opt, values, critic_metrics = offpolicy.train_critic(config, problem, own.critic, own.critic_opt, view, y, i)
     drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, offpolicy.steps_of(own.actor_opt))
-    actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, drawn)
+    actor, actor_opt, actor_metrics = train_actor(config, problem, own, critic, view, drawn, i)
 
     agent = Agent(
         actor=actor,
@@ -133,12 +133,12 @@ def update_agent(
 
 
 def train_actor(
-    config: Config, problem: Problem, own: Agent, critic: Params | Any, view: View, drawn: Draw
+    config: Config, problem: Problem, own: Agent, critic: Params | Any, view: View, drawn: Draw, i: Int[Array, ""]
 ) -> tuple[Params | Any, optax.OptState, dict[str, Float[Array, ""]]]:
     """Returns the actor after one step up the critic, its optimiser and metrics."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
     loss, grads = offpolicy.gradient(partial(actor_loss, config, problem), problem)(actor, critic, view, drawn)
-    grads, metrics = offpolicy.per_living(problem, view, (grads, {"actor_loss": loss}))
+    grads, metrics = offpolicy.per_living(problem, view, (grads, {"actor_loss": loss}), actor=i)
     return *offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), metrics
 
 
@@ -174,6 +174,7 @@ MADDPG = Entry(
     actors=exploration.actors,
     learners=True,
     splits_batch=True,
+    ensembles=True,
     recurrent=lambda config: config.recurrent,
 )
 DDPG = replace(MADDPG, name="ddpg", critic="own")

@@ -112,7 +112,7 @@ def update_agent(
     critics, critic_opts, values, metrics = zip(*trained, strict=True)
     due = (own.updates + 1) % config.policy_delay == 0
     drawn = draw(config, jax.random.fold_in(key_actor, i), mine.action.shape, offpolicy.steps_of(own.actor_opt))
-    actor, actor_opt, actor_loss = train_actor(config, problem, own, critics[0], view, drawn, due)
+    actor, actor_opt, actor_loss = train_actor(config, problem, own, critics[0], view, drawn, due, i)
 
     moved = (polyak(own.target_actor, actor, config.tau), polyak(own.target_critics, critics, config.tau))
     target_actor, target_critics = where(due, moved, (own.target_actor, own.target_critics))
@@ -145,11 +145,12 @@ def train_actor(
     view: View,
     drawn: Draw,
     due: Bool[Array, ""],
+    i: Int[Array, ""],
 ) -> tuple[Params | Any, optax.OptState, Float[Array, ""]]:
     """Returns the actor after one step up the first critic, its optimiser and its loss; as they were if it is not due."""
     actor = offpolicy.with_averages(problem, own.actor, view.obs)
     loss, grads = offpolicy.gradient_if(partial(maddpg.actor_loss, config, problem), problem)(due, actor, critic, view, drawn)
-    grads, loss = offpolicy.per_living(problem, view, (grads, loss))
+    grads, loss = offpolicy.per_living(problem, view, (grads, loss), actor=i)
     stepped = (*offpolicy.descend(config, config.lr, actor, grads, own.actor_opt), loss)
     return where(due, stepped, (own.actor, own.actor_opt, own.actor_loss))
 

@@ -174,6 +174,9 @@ class Problem(NamedTuple):
     """[N, N]: whether critic i (row) sees agent j."""
     axis: str | None = None
     """The device axis that a minibatch is split over, if it is split."""
+    ensemble: tuple[int, ...] = ()
+    """The number of each agent's sub-policies, if some have several: then the minibatch is split over the axis MEMBERS too, and
+    each part has other sub-policies but the same critics."""
     model: Model | None = None
     """The user's own network; None means the built-in perceptron."""
     critic_activation: Activation = "relu"
@@ -469,7 +472,7 @@ def see_rewards(
     problem: Problem, moments: Moments | None, reward: Float[Array, " B"], alive: Float[Array, " B"]
 ) -> Moments | None:
     """Returns the moments of one agent's rewards, or of its set's, after another minibatch."""
-    return add_rewards(sum_over_sharers(problem, mean_over(problem.axis)), moments, reward, alive)
+    return add_rewards(sum_over_sharers(problem, mean_over(axes_of(problem))), moments, reward, alive)
 
 
 def add_rewards(
@@ -515,13 +518,22 @@ def targets(
 # --- Devices.
 
 
-def mean_over(axis: str | None) -> Callable[[Any], Any]:
+MEMBERS = "members"
+"""The axis of the parts of a minibatch that different sub-policies played."""
+
+
+def axes_of(problem: Problem) -> tuple[str, ...]:
+    """Returns the axes over which a minibatch is split."""
+    return (*([problem.axis] if problem.axis else []), *([MEMBERS] if problem.ensemble else []))
+
+
+def mean_over(axis: str | tuple[str, ...] | None) -> Callable[[Any], Any]:
     """Returns the function that averages a tree over the devices of an axis, as one vector: devices wait for each other only
     once."""
     return (lambda tree: _mean_as_vector(tree, axis)) if axis else lambda tree: tree
 
 
-def _mean_as_vector(tree: Tree, axis: str) -> Tree:
+def _mean_as_vector(tree: Tree, axis: str | tuple[str, ...]) -> Tree:
     vector, tree_of = ravel_pytree(tree)
     return tree_of(jax.lax.pmean(vector, axis))
 
@@ -638,15 +650,30 @@ def masks_of(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sharing.union(shared, spec.obs_mask), acts, visible_to_sets(problem, shared)
 
 
-def per_living(problem: Problem, view: View, means: tuple[Any, Any]) -> tuple[Any, Any]:
+def per_living(problem: Problem, view: View, means: tuple[Any, Any], actor: Int[Array, ""] | None = None) -> tuple[Any, Any]:
     """Returns gradients and metrics as means over the living samples, given means over all samples in which only the living
-    count. The gradients of agents that share parameters are summed.
+    count. The gradients of agents that share parameters are summed. `actor` is the agent whose policy the gradient is of; None
+    stands for a critic.
 
-    This is the only point at which devices and sharers meet for a gradient.
+    This is the only point at which devices, sharers and the parts of sub-policies meet for a gradient.
     """
     share, means = mean_over(problem.axis)((jnp.mean(view.alive), means))
+    if problem.ensemble:
+        share, means = _of_members(problem.ensemble, actor, share, means)
     grads, metrics = jax.tree.map(lambda leaf: leaf / jnp.maximum(share, 1e-6), means)
     return grads if problem.sharing is None else sharing.summed(problem.sharing, grads), metrics
+
+
+def _of_members(
+    sizes: tuple[int, ...], actor: Int[Array, ""] | None, share: Float[Array, ""], means: tuple[Any, Any]
+) -> tuple[Float[Array, ""], tuple[Any, Any]]:
+    """Returns means over all parts of a minibatch; of an actor with sub-policies its own part alone, with the factor 1/K."""
+    together = jax.lax.pmean((share, means), MEMBERS)
+    if actor is None:
+        return together
+    size = jnp.asarray(np.array(sizes))[actor]
+    own = (share, (jax.tree.map(lambda leaf: leaf / size, means[0]), means[1]))
+    return jax.tree.map(lambda all_parts, one: jnp.where(size == 1, all_parts, one), together, own)
 
 
 def adam(config: Settings, lr: float) -> Any:

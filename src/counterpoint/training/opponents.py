@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from counterpoint import config as configs
 from counterpoint.algos.base import Actors, Algorithm, Replay
-from counterpoint.algos.ensemble import sizes_of, with_ensemble
+from counterpoint.algos.ensemble import of_agents, sizes_of, with_ensemble
 from counterpoint.algos.league import League, with_league
 from counterpoint.algos.onpolicy import Network, forward
 from counterpoint.coded.controller import DECODE_ERROR, require_distributable
@@ -115,13 +115,14 @@ def algorithm_of(config: Config, env: Environment, axis: str | None = None) -> A
 
 def algorithm_for(config: Config, spec: Spec, axis: str | None = None) -> Algorithm:
     """Returns the algorithm that the settings describe, bound to these agents."""
-    algo = config.entry.make(config.learning, spec, config.sees(spec), axis)
+    o, parts = config.opponents, (config.learning, spec, config.sees(spec), axis)
+    if o.ensemble > 1:
+        sizes = sizes_of(spec, o.ensemble, o.ensemble_teams)
+        return with_ensemble(config.entry.make(*parts, ensemble=of_agents(spec, sizes)), spec, sizes)
+    algo = config.entry.make(*parts)
     if config.distribution.learners:
         require_distributable(algo)
         algo = algo._replace(metrics=(*algo.metrics, DECODE_ERROR))
-    o = config.opponents
-    if o.ensemble > 1:
-        return with_ensemble(algo, spec, sizes_of(spec, o.ensemble, o.ensemble_teams), config.entry.name)
     if league := o.league:
         algo = with_league(algo, spec, League(league, max(o.league_every, 1), o.league_share, o.league_draw), axis)
     return algo
@@ -135,15 +136,20 @@ def check_ensemble(config: Config, env: Environment) -> None:
             raise UsageError(f"--ensemble-teams {' '.join(o.ensemble_teams)} says whose ensemble: choose --ensemble as well.")
         return
     what = f"--ensemble {o.ensemble}"
-    if not isinstance(kind := config.entry.memory(learning), Replay):
-        raise UsageError(f"{what} needs a replay memory, and {config.entry.name} has none: choose maddpg, ddpg or matd3.")
+    if not config.entry.ensembles:
+        raise UsageError(
+            f"{what} needs actors like MADDPG's, and {config.entry.name} has others: choose maddpg, ddpg or matd3."
+        )
+    kind = cast(Replay, config.entry.memory(learning))
     if env.compiled is None:
         raise UsageError(f"{what} needs a compiled environment, and Python steps {env.name}: leave it out.")
-    shares = getattr(learning, "share", "none") != "none"  # its arrays are those of sets, not of agents
-    if kind.per_agent or kind.priority or kind.newest or kind.sequence or shares or o.league or config.distribution.learners:
+    shares = learning.share != "none"  # its arrays are those of sets, not of agents
+    averages = learning.norm == "batch"  # of what each sub-policy sees, where critics average over all
+    unusual = kind.per_agent or kind.priority or kind.newest or kind.sequence or shares or averages
+    if unusual or o.league or config.distribution.learners:
         raise UsageError(
-            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --recurrent, --share, --league and"
-            " --learners: leave them out."
+            f"{what} excludes --minibatch per-agent, --replay prioritised, --infer-policies, --recurrent, --share,"
+            " --norm batch, --league and --learners: leave them out."
         )
 
 

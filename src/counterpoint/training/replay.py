@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos.ensemble import drawn
+from counterpoint.algos.ensemble import dealt
 from counterpoint.algos.inference import Newest
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
@@ -143,33 +143,39 @@ def with_newest(memory: Memory, one: Transition, per_add: int, num_batches: int 
 
 
 def of_members(memory: Memory, one: Transition, batch_size: int, sizes: tuple[int, ...], axis: str | None = None) -> Memory:
-    """Returns a ring whose samples are all of the same sub-policies: one index per team, drawn uniformly for each sample.
+    """Returns a ring whose samples have K parts of equal size, each of the same sub-policies (see `ensemble.dealt`).
 
-    The last leaf of the transitions' extras holds the indices. Many places are drawn and those kept at which these indices
-    played; if they are too few they repeat, and if there are none nobody is alive in the sample, so that nothing is learned.
-    Devices along `axis`, which share a minibatch, draw the same indices.
+    The last leaf of the transitions' extras holds the index of each team. Many places are drawn and those kept at which the
+    indices of a part played; if they are too few they repeat, and if there are none nobody is alive in the part, so that
+    nothing is learned. Devices along `axis`, which share a minibatch, deal the same indices.
     """
     before = STORED.index("extras") + 1
     leaves = jax.tree.leaves([getattr(one, name) for name in STORED[:before]])
     stop = sum(math.prod(leaf.shape) for leaf in leaves)
-    count, tries = len(sizes), math.ceil(1.2 * batch_size * math.prod(sizes)) + 64
+    count, parts = len(sizes), max(sizes)
+    each = max(1, batch_size // parts)
+    tries = math.ceil(1.2 * each * math.prod(sizes)) + 64
 
     def sample(state: Ring, key: Key) -> Transition:
         key_member, key_index = jax.random.split(key)
-        chance = jax.random.uniform(key_member, (count,))
+        chance = jax.random.uniform(key_member, (count, parts))
         if axis is not None:  # the first device's draw
             chance = jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, chance, 0.0), axis)
-        member = drawn(chance, sizes)
+        members = dealt(chance, sizes)
         index = jax.random.randint(key_index, (tries,), 0, jnp.minimum(state.added, state.rows.shape[0]))
-        played = state.rows.at[index, stop - count : stop].get(mode="promise_in_bounds")
-        fits = jnp.all(played.astype(jnp.int32) == member[None], axis=1)
-        found = jnp.sum(fits)
-        place = jnp.arange(batch_size) % jnp.clip(found, 1, batch_size)
-        chosen = index[jnp.nonzero(fits, size=batch_size, fill_value=0)[0][place]]
+        played = state.rows.at[index, stop - count : stop].get(mode="promise_in_bounds").astype(jnp.int32)
+
+        def places(member: Int[Array, " T"]) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
+            """Returns the rows of one part, and whether there are any."""
+            fits = jnp.all(played == member[None], axis=1)
+            found = jnp.sum(fits)
+            place = jnp.arange(each) % jnp.clip(found, 1, each)
+            return index[jnp.nonzero(fits, size=each, fill_value=0)[0][place]], jnp.broadcast_to(found > 0, (each,))
+
+        chosen, real = jax.tree.map(lambda leaf: leaf.reshape(-1), jax.vmap(places)(members))
         batch = unpack(one, state.rows.at[chosen].get(mode="promise_in_bounds"))
         inner, _ = batch.extras
-        members = jnp.broadcast_to(member[None], (batch_size, count))
-        return batch._replace(alive=batch.alive & (found > 0), extras=(inner, members))
+        return batch._replace(alive=batch.alive & real[:, None], extras=(inner, jnp.repeat(members, each, axis=0)))
 
     return memory._replace(sample=sample)
 
