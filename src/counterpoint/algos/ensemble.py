@@ -77,11 +77,14 @@ def with_ensemble(algo: Algorithm, spec: Spec, sizes: tuple[int, ...]) -> Algori
         index = member[:, team_of].reshape(1, *found.shape[1:3], *(1,) * (found.ndim - 3))
         return jnp.take_along_axis(found, index, axis=0)[0]
 
-    # All sub-policies compute their actions for all environments: products of whole matrices, where gathering the weights of
-    # those that play would copy them in every step. The acting state is noise, and does not depend on who plays.
+    # In several environments all sub-policies compute actions for all of them: products of whole matrices, where gathering the
+    # weights of those that play would copy them for each. The acting state is noise, and does not depend on who plays.
     def act(
         policy: Any, carry: EnsembleCarry, obs: Array, key: Key, step: Array, legal: Any = None
     ) -> tuple[Array, EnsembleCarry, Any]:
+        if obs.shape[0] == 1:
+            action, inner, extras = algo.act(of_members(policy, carry.member[0]), carry.inner, obs, key, step, legal)
+            return action, EnsembleCarry(inner, carry.member), (extras, carry.member)
         action, inner, extras = jax.vmap(lambda own: algo.act(own, carry.inner, obs, key, step, legal), in_axes=1)(policy)
         first = jax.tree.map(lambda leaf: leaf[0], (inner, extras))
         return played(action, carry.member), EnsembleCarry(first[0], carry.member), (first[1], carry.member)
