@@ -70,6 +70,17 @@ def test_the_drawn_sub_policy_acts(parts: Any) -> None:
             np.testing.assert_array_equal(leaf[3, k], old[3, 1], err_msg="the smaller team plays its last")
 
 
+def test_one_environment_acts_as_the_drawn_sub_policy_would(parts: Any) -> None:
+    _, algo, wrapped, agents, steps = parts
+    carry = jax.tree.map(lambda leaf: leaf[None], wrapped.begin(prng.key(0)))._replace(member=jnp.array([[2, 1]]))
+    policy, obs = wrapped.policy(agents), steps.obs[0, :1]
+    action, after, (_, member) = wrapped.act(policy, carry, obs, prng.key(4), jnp.int32(0))
+    plain = jax.tree.map(lambda leaf: leaf[np.arange(4), [2, 2, 2, 1]], policy)
+    np.testing.assert_array_equal(action, algo.act(plain, (), obs, prng.key(4), jnp.int32(0))[0])
+    np.testing.assert_array_equal(member, [[2, 1]])
+    np.testing.assert_array_equal(after.member, [[2, 1]])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(3, 3), (3, 1)], ids=["both teams", "one team"])
 def test_an_update_steps_every_sub_policy_on_its_part(sizes: tuple[int, int]) -> None:
