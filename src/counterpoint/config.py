@@ -154,7 +154,7 @@ class Training:
     updates: int = 1
     """Updates of all agents each time (off-policy algorithms)."""
     warmup: int = 0
-    """Environment steps before the first update (0: batch size × episode length, at most a tenth of the run)."""
+    """Environment steps before the first update (0: batch size × episode length, at most a tenth of the run's episodes)."""
     num_envs: int = 1
     """Parallel environments."""
     seed: int = 0
@@ -378,11 +378,11 @@ def same_settings(first: str, second: str) -> bool:
 
 
 def external_defaults(spec: Spec, max_steps: int) -> dict[str, Any]:
-    """Returns the settings that an external environment starts from, chosen from its actions and the length of its episodes.
+    """Returns the settings that an external environment starts from.
 
     The authors' settings suit particle worlds that step by the million: few large steps from many samples. A Python environment
-    is slow, so each of its steps is used more often; long episodes need a longer horizon; and where every action is a real
-    number, actors come to rest more precisely on smooth critics.
+    is slow, so each of its steps is used more often; long episodes need a longer horizon; and actors come to rest more
+    precisely on smooth critics.
     """
     return {
         **{"update_every": 10, "updates": 2, "batch_size": 256, "buffer_size": 100_000, "noise_steps": 100_000},

@@ -9,7 +9,9 @@ from counterpoint import presets
 from counterpoint.cli import main as cli
 from counterpoint.config import Config, external_defaults, fitted, override
 from counterpoint.studies import grid as study
+from counterpoint.training import program
 from counterpoint.training import train as experiment
+from counterpoint.training.loop import Schedule
 
 CARTPOLE = override(Config(), env="CartPole-v1")
 ENV = CARTPOLE.world.build()
@@ -57,6 +59,24 @@ def test_a_compiled_world_a_preset_and_a_whole_configuration_keep_theirs() -> No
 def test_an_on_policy_algorithm_keeps_its_own() -> None:
     coma = override(CARTPOLE, algorithm="coma")
     assert fitted(coma, ENV, {"env", "algorithm"}) == coma
+
+
+def test_the_warm_up_ends_with_a_tenth_of_the_episodes_where_they_may_end_early() -> None:
+    """Random play in CartPole lasts some 20 of 500 steps: 250 × 500 steps of a warm-up would be the whole run."""
+    rule = Schedule(num_envs=1, rollout_length=1, updates=1, warmup=1000, report_every=1, num_episodes=50, warmup_episodes=5)
+    assert not rule.warm(999, 4)
+    assert rule.warm(1000, 0)
+    assert rule.warm(100, 5)
+    assert not rule._replace(warmup_episodes=None).warm(999, 50)
+
+    def ends(**settings: Any) -> int | None:
+        return program.prepare(override(Config(), num_episodes=200, **settings)).program.schedule.warmup_episodes
+
+    assert ends(env="CartPole-v1") == 20
+    assert ends(scenario="tennis") == 20
+    assert ends(scenario="simple_spread", scenario_args=("terminate_on_success=True",)) == 20
+    assert ends(scenario="simple_spread") is None
+    assert ends(env="CartPole-v1", warmup=3000) is None, "what the user asks for stays"
 
 
 @pytest.mark.parametrize("words", [["--env", "CartPole-v1", "--lr", "0.01"], ["--env=CartPole-v1", "--lr=0.01"]])

@@ -64,7 +64,7 @@ class Against:
         self._own = np.array([i for i, agent in enumerate(env.spec.agents) if agent not in taken])
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("outcomes", "flavour"):  # facts about the world that do not depend on who plays
+        if name in ("outcomes", "flavour", "ends_at_limit"):  # facts about the world that do not depend on who plays
             return getattr(self.inner, name)
         raise AttributeError(name)
 

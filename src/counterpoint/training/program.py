@@ -99,12 +99,10 @@ def _resolve(config: Config, env: Environment) -> Config:
         one = batch if entry.splits_batch else f"one seed of {entry.name}"
         what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else one
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
-    total = t.num_episodes * env.max_steps
-    replays = isinstance(entry.memory(config.learning), Replay)
-    warmup = t.warmup or (min(t.batch_size * env.max_steps, max(t.batch_size, total // 10)) if replays else 0)
+    warmup = t.warmup or usual_warmup(config, env)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
     if (league := config.opponents.league) and not config.opponents.league_every:
-        expected = max(0, total - warmup) * t.updates // t.update_every
+        expected = max(0, t.num_episodes * env.max_steps - warmup) * t.updates // t.update_every
         config = configs.override(config, league_every=max(1, expected // (league + 1)))
     return configs.override(
         config,
@@ -114,6 +112,24 @@ def _resolve(config: Config, env: Environment) -> Config:
         max_episode_len=env.max_steps,
         exp_name=config.name,
     )
+
+
+def usual_warmup(config: Config, env: Environment) -> int:
+    """Returns the steps of the warm-up if the settings name none and every episode lasts until the limit."""
+    t = config.training
+    if not isinstance(config.entry.memory(config.learning), Replay):
+        return 0
+    return min(t.batch_size * env.max_steps, max(t.batch_size, t.num_episodes * env.max_steps // 10))
+
+
+def warmup_episodes(config: Config, env: Environment) -> int | None:
+    """Returns the episodes after which the warm-up ends in any case: a tenth of the run, where episodes may end early.
+
+    They may then be far shorter than their limit, so that the steps of the warm-up would last much longer, or for ever.
+    """
+    if getattr(env.compiled, "ends_at_limit", False) or config.training.warmup != usual_warmup(config, env):
+        return None
+    return max(1, config.training.num_episodes // 10)
 
 
 def build(config: Config, env: Environment) -> Program:
@@ -130,8 +146,7 @@ def build(config: Config, env: Environment) -> Program:
         warmup=t.warmup,
         report_every=config.evaluation.report_every,
         num_episodes=t.num_episodes,
-        # Episodes of an external environment may be far shorter than its limit: count what was really played.
-        warmup_episodes=max(1, t.num_episodes // 10) if env.compiled is None else None,
+        warmup_episodes=warmup_episodes(config, env),
     )
     memory = memory_of(config, env, algo, schedule, split)
     return Program(

@@ -57,6 +57,11 @@ class Scenario(World):
         check_choice(self, "actions", ("discrete", "continuous"))
         check_count(self, "max_steps", 1)
 
+    @property
+    def ends_at_limit(self) -> bool:
+        """Whether every episode lasts until truncation."""
+        return not getattr(self, "terminate_on_success", False)
+
     # --- What a scenario supplies.
 
     @cached_property
