@@ -43,6 +43,7 @@ results: $(VENV)/ready      ## train the published settings again (hours; stop a
 bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/training.py $(ARGS)
+	$(BIN)/python benchmarks/many_agents.py speed
 	$(BIN)/python benchmarks/ensemble.py
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/coma.py

@@ -44,8 +44,10 @@ class Cell(NamedTuple):
         return {"algorithm": self.algorithm.lower(), **self.settings}
 
 
-ONE, SUM, BETTER = "return of one agent, openai", "return summed, mpe2", "greedy score of the better player"
-SWITCH = "greedy return summed"
+ONE, SUM = "return of one agent, openai", "return summed, mpe2"
+BETTER, SWITCH = "score of the better player", "return summed"
+SOLVED = {BETTER: 0.5, SWITCH: 7.0}
+"""From where on a seed counts as solved."""
 
 
 def _without_temperature(settings: dict[str, Any]) -> dict[str, Any]:
@@ -76,6 +78,8 @@ CELLS = [
     Cell("switch2", "COMA", "switch2-coma", None, SWITCH),
     Cell("switch2", "MAPPO", "switch2-mappo", {"preset": "mappo-switch2", **FEW}, SWITCH),
     Cell("switch2", "IPPO", "switch2-ippo", {"preset": "ippo-switch2", **FEW}, SWITCH),
+    Cell("Switch2-v0", "COMA, recurrent", "switch2-v0-coma", None, SWITCH),
+    Cell("Switch2-v0", "MASAC, recurrent", "switch2-v0-masac", {"preset": "masac-switch2-v0", **FEW}, SWITCH),
     Cell("switch4", "COMA", "switch4-coma", None, SWITCH),
     Cell("switch4", "MAPPO", "switch4-mappo", {"preset": "mappo-switch4", **FEW}, SWITCH),
     Cell("switch4", "IPPO", "switch4-ippo", {"preset": "ippo-switch4", **FEW}, SWITCH),
@@ -89,13 +93,17 @@ EXPERIMENTS: list[tuple[str, dict[str, Any], int, str]] = [
 
 
 def measured(rows: Rows, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each seed's training and greedy results at its last report, in the unit."""
+    """Returns each seed's training and greedy results at its last report, in the unit; tennis has no score of training."""
     ends = list({row["seed"]: row for row in rows}.values())
+    if unit == BETTER:
+        return np.full(len(ends), np.nan), np.array([end["eval/score"] for end in ends])
     if unit == ONE:
-        return tuple(np.array([end[name] for end in ends]) for name in ("team/good", "eval/team/good"))  # pyright: ignore[reportReturnType]
-    greedy = np.array([[end[name] for name in end if name.startswith("eval/return/")] for end in ends])
-    training = np.array([[end[name] for name in end if name.startswith("return/")] for end in ends])
-    return (training.max(1), greedy.max(1)) if unit == BETTER else (training.sum(1), greedy.sum(1))
+        training, greedy = ([end[name] for end in ends] for name in ("team/good", "eval/team/good"))
+        return np.array(training), np.array(greedy)
+    training, greedy = (
+        [sum(end[name] for name in end if name.startswith(prefix)) for end in ends] for prefix in ("return/", "eval/return/")
+    )
+    return np.array(training), np.array(greedy)
 
 
 def line(cell: Cell, rows: Rows) -> list[str]:
@@ -103,17 +111,16 @@ def line(cell: Cell, rows: Rows) -> list[str]:
     if not rows:
         return [cell.world, cell.algorithm, cell.unit, "0", *["not measured"] * 5, cell.published]
     training, greedy = measured(rows, cell.unit)
-    found, low, high = greedy.mean(), *stats.bootstrap_interval(greedy)
+    low, high = stats.bootstrap_interval(greedy)
     ends = list({row["seed"]: row for row in rows}.values())
     steps, minutes = (np.mean([end[name] for end in ends]) for name in ("step", "seconds"))
-    spread = f"{greedy.min():.1f} … {greedy.max():.1f}"
-    cells = [
-        f"{steps / 1e6:.1f}",
-        f"{minutes / 60:.1f}",
-        f"{training.mean():.1f}",
-        f"{found:.1f} [{low:.1f}, {high:.1f}]",
-        spread,
-    ]
+    digits = 2 if cell.unit in SOLVED else 1
+    spread = f"{greedy.min():.{digits}f} … {greedy.max():.{digits}f}"
+    if cell.unit in SOLVED:
+        spread += f", solved {int(np.sum(greedy >= SOLVED[cell.unit]))} of {len(greedy)}"
+    mean = "–" if np.isnan(training).any() else f"{training.mean():.{digits}f}"
+    interval = f"{greedy.mean():.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    cells = [f"{steps / 1e6:.1f}", f"{minutes / 60:.1f}", mean, interval, spread]
     return [cell.world, cell.algorithm, cell.unit, str(len(ends)), *cells, cell.published]
 
 
@@ -138,7 +145,9 @@ TEXT = """
 ## Algorithms and worlds
 
 Results at the last report: of training, with exploration, and greedy with its 95 % interval over seeds. Every seed was
-trained on one core; steps and minutes are those of one seed. Published values are EPyMARL's (20 million steps for COMA, MAPPO
+trained on one core; steps and minutes are those of one seed. Settings were chosen on seeds from 100 on, and those of COMA as
+[its page](algorithms/coma.md) says; reported are seeds from 0 on. A seed of tennis is solved from 0.5 on, one of switch from 7.
+Published values of speaker-listener are not in this unit, except for COMA's. Published values are EPyMARL's (20 million steps for COMA, MAPPO
 and IPPO, 2 million for MADDPG) and, for continuous actions, HARL's (5 million, read off a figure).
 
 {table}"""

@@ -3,7 +3,7 @@
 The setting is the paper's: simple_spread, batch 1024, 2×64 networks, one update of all agents per 100 world steps, on the
 devices that `counterpoint train` chooses. An update's time is that of an iteration with it minus one without it. Its limit
 is the time its matrix products alone would take at the rate that large products reach on the same cores in this process.
-`training.py PART …` runs only those parts: paper, agents, seeds, startup, saving.
+`training.py PART …` runs only those parts: paper, algorithms, agents, seeds, startup, saving.
 """
 
 import os
@@ -158,6 +158,23 @@ def paper() -> None:
     print(markdown_table(header, rows))
 
 
+def algorithms() -> None:
+    """MATD3 and MASAC beside MADDPG: the same networks, minibatch and update rate, in turn."""
+    trainers = {name: Trainer(200_000, algorithm=name, buffer_size=500_000) for name in ("maddpg", "matd3", "masac")}
+    found: dict[str, list[Speed]] = {name: [] for name in trainers}
+    for _ in range(12):
+        for name, trainer in trainers.items():
+            found[name].append(trainer.speed(6, 4))
+    # MATD3's actors learn in every second update; `iterations` is even, so a mean over them is that of a pair.
+    best = {name: min(speeds, key=lambda speed: speed.update) for name, speeds in found.items()}
+    rows = [
+        [name, f"{1e3 * speed.update:.2f}", f"{speed.update / best['maddpg'].update:.2f}", f"{speed.steps_per_second:,.0f}"]
+        for name, speed in best.items()
+    ]
+    print("\nUpdates of all agents, simple_spread, 3 agents, batch 1024, 2×64 networks\n")
+    print(markdown_table(["algorithm", "update, ms", "× MADDPG", "world steps/s"], rows))
+
+
 def agents() -> None:
     """How training slows with agents."""
     print("\nTraining with more agents, 1 world\n")
@@ -227,7 +244,7 @@ def saving() -> None:
     print(f"Checkpoints take {best['one per 1000 episodes'] / best['none'] - 1:.1%} more time.")
 
 
-PARTS = {"paper": paper, "agents": agents, "seeds": seeds, "startup": startup, "saving": saving}
+PARTS = {"paper": paper, "algorithms": algorithms, "agents": agents, "seeds": seeds, "startup": startup, "saving": saving}
 
 if __name__ == "__main__":
     prepare_jax(0)
