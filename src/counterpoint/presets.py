@@ -45,7 +45,7 @@ PPO_PARTICLES: dict[str, Any] = {
 }
 """Five passes over one episode of each of 128 copies; steps and entropy fall, so that teams arrive."""
 
-PPO_SPREAD: dict[str, Any] = {"scenario": "simple_spread", **PPO_PARTICLES}
+PPO_SPREAD: dict[str, Any] = {"scenario": "simple_spread", **PPO_PARTICLES, "gamma": 0.75}
 
 PPO_SWITCH: dict[str, Any] = {"num_envs": 32, "update_every": 1600, "entropy_start": 0.03, "entropy_end": 0.003}
 """A corridor is found by exploring for long."""
