@@ -1,7 +1,8 @@
-"""The critic over the set of agents: its values, whose action changes what, one update against plain NumPy, and a run."""
+"""The critic over the set of agents: its values, whose action changes what, updates against plain NumPy, and runs."""
 
 import dataclasses
 from functools import partial
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 import counterpoint
-from counterpoint.algos import attention, maddpg
+from counterpoint.algos import attention, maddpg, matd3
+from counterpoint.algos.base import TD_ERRORS
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
-from counterpoint.core.spaces import Discrete
+from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
 from probes import spec_of
 from tiny import TINY
@@ -150,6 +152,138 @@ def test_actors_learn_by_the_chosen_estimator():
     assert np.abs(found[1] - found[2]).max() > 1e-6
 
 
+STEERED = dataclasses.replace(spec_of((3, 3, 2), (Box(2, -1.0, 1.0),) * 3), roles=PACK.roles)
+
+
+class Restated:
+    """The losses of one set of parameters in float64 NumPy, for continuous actions, which need no noise."""
+
+    def __init__(self, config, agents, batch, m):
+        self.config, self.roles = config, attention.role_table(STEERED)
+        self.sets = np.array([0, 0, 1] if config.share == "role" else [0, 0, 0])
+        self.mine, self.batch = self.sets == m, jax.tree.map(lambda leaf: np.asarray(leaf, float), batch)
+        later = np.concatenate(
+            [self.act(self.of(agents.target_actor, j), batch.next_obs, i) for i, j in enumerate(self.sets)], 1
+        )
+        targets = getattr(agents, "target_critics", None) or (agents.target_critic,)
+        worth = [numpy_q(self.of(critic, m), self.roles, np.asarray(batch.next_obs), later) for critic in targets]
+        self.y = self.batch.reward + config.gamma * (1 - self.batch.terminated) * np.min(worth, axis=0)
+
+    @staticmethod
+    def of(net, m):
+        return jax.tree.map(lambda leaf: np.asarray(leaf[m], float), net)
+
+    def raw(self, actor, obs, i):
+        """Outputs of agent i, [B, 1, A]; where roles share, its index follows what it sees."""
+        x = np.asarray(obs, float)[:, [i]]
+        if self.config.share == "all":
+            x = np.concatenate([x, np.broadcast_to(np.eye(3)[i], (SIZE, 1, 3))], axis=-1)
+        for layer in actor[:-1]:
+            x = np.maximum(x @ layer.weight + layer.bias, 0.0)
+        return x @ actor[-1].weight + actor[-1].bias
+
+    def act(self, actor, obs, i):
+        return np.tanh(self.raw(actor, obs, i))
+
+    def mean(self, values):
+        """Means over living samples of the agents of the set."""
+        return ((self.batch.alive * values).sum(0) / self.batch.alive.sum(0))[self.mine]
+
+    def critic(self, critic):
+        return self.mean((numpy_q(critic, self.roles, self.batch.obs, self.batch.action) - self.y) ** 2)
+
+    def actor(self, critic, actor):
+        """The loss of every agent of the set, the others acting as replayed."""
+        found = np.zeros((SIZE, 3))
+        for i in np.flatnonzero(self.mine):
+            action, raw = self.batch.action.copy(), self.raw(actor, self.batch.obs, i)
+            action[:, [i]] = np.tanh(raw)
+            value = numpy_q(critic, self.roles, self.batch.obs, action)[:, i]
+            found[:, i] = -value + self.config.logit_cost * (raw[:, 0] ** 2).mean(-1)
+        return self.mean(found)
+
+
+def slope(loss, net, change, entry):
+    """The derivative of a loss with respect to one weight, by differences."""
+    up, down = (loss(change(net, entry, step)).sum() for step in (1e-5, -1e-5))
+    return (up - down) / 2e-5
+
+
+def pair_moved(critic, entry, step):
+    weight = critic.pair[0].weight.copy()
+    weight[entry] += step
+    return critic._replace(pair=(critic.pair[0]._replace(weight=weight),))
+
+
+def first_layer_moved(actor, entry, step):
+    weight = actor[0].weight.copy()
+    weight[entry] += step
+    return (actor[0]._replace(weight=weight), *actor[1:])
+
+
+@pytest.mark.parametrize("share", ["role", "all"])
+@pytest.mark.parametrize("algo", [maddpg, matd3], ids=["maddpg", "matd3"])
+def test_an_update_is_what_the_equations_say(algo, share):
+    """Targets, losses of one critic or of twins, and gradients: the first moment of Adam is a tenth of them."""
+    more = {"policy_delay": 1, "target_noise": 0.0} if algo is matd3 else {}
+    config = algo.Config(num_units=6, clip=0.0, critic="attention", share=share, gamma=0.9, **more)
+    made = algo.make(config, STEERED, np.ones((3, 3), bool))
+    agents = jax.jit(made.init, compiler_options=QUICKLY)(prng.key(3))
+    names = ("target_actor", "target_critics" if algo is matd3 else "target_critic")
+    other = jax.jit(made.init, compiler_options=QUICKLY)(prng.key(4))  # targets unlike their networks
+    agents, batch = agents._replace(**{name: getattr(other, name) for name in names}), batch_of(STEERED)
+    after, metrics = jax.jit(made.update, compiler_options=QUICKLY)(agents, batch, prng.key(5))
+    if algo is matd3:
+        pairs = list(zip(agents.critics, after.critics, after.critic_opts, strict=True))
+    else:
+        pairs = [(agents.critic, after.critic, after.critic_opt)]
+    for m in range(2 if share == "role" else 1):
+        known = Restated(config, agents, batch, m)
+        before, learnt = ([known.of(pair[k], m) for pair in pairs] for k in range(2))
+        actor = known.of(agents.actor, m)
+        expected = {
+            "td_target": known.mean(known.y),
+            "critic_loss": np.mean([known.critic(critic) for critic in before], axis=0),
+            "actor_loss": known.actor(learnt[0], actor),
+        }
+        for name, value in expected.items():
+            np.testing.assert_allclose(np.asarray(metrics[name])[known.mine], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        for entry in ((0, 0), (2, 3), (4, 1)):
+            for critic, (_, _, opt) in zip(before, pairs, strict=True):
+                found = 10 * np.asarray(opt[0].mu.pair[0].weight[m])[entry]
+                np.testing.assert_allclose(found, slope(known.critic, critic, pair_moved, entry), rtol=1e-3, atol=1e-5)
+        for entry in ((0, 0), (2, 3), (1, 5)):
+            found = 10 * np.asarray(after.actor_opt[0].mu[0].weight[m])[entry]
+            expected = slope(partial(known.actor, learnt[0]), actor, first_layer_moved, entry)
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_matd3_delays_its_actors_and_smooths_its_targets():
+    config = matd3.Config(num_units=6, critic="attention", share="role", target_noise=0.3)
+    made = matd3.make(config, STEERED, np.ones((3, 3), bool))
+    update = jax.jit(made.update, compiler_options=QUICKLY)
+    batch = batch_of(STEERED)._replace(weight=jnp.ones(SIZE), index=jnp.arange(SIZE))
+    agents = [jax.jit(made.init, compiler_options=QUICKLY)(prng.key(3))]
+    losses = []
+    for seed in range(3):
+        after, metrics = update(agents[-1], batch, prng.key(seed))
+        agents.append(after)
+        losses.append(np.asarray(metrics["actor_loss"]))
+        assert metrics[TD_ERRORS].shape == (SIZE,)
+
+    def same(name):
+        pairs = ((getattr(one, name), getattr(two, name)) for one, two in pairwise(agents))
+        return [jax.tree.all(jax.tree.map(np.array_equal, *pair)) for pair in pairs]
+
+    for name in ("actor", "actor_opt", "target_actor", "target_critics"):
+        assert same(name) == [True, False, True], name
+    assert same("critics") == [False, False, False]
+    np.testing.assert_array_equal(losses[0], 0.0)
+    np.testing.assert_allclose(losses[2], [losses[1][:2].mean()] * 2 + [losses[1][2]], rtol=1e-6)
+    targets = [np.asarray(update(agents[0], batch, prng.key(seed))[1]["td_target"]) for seed in (7, 8)]
+    assert np.abs(targets[0] - targets[1]).max() > 1e-6, "noise differs with the key"
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -160,8 +294,9 @@ def test_actors_learn_by_the_chosen_estimator():
     ],
 )
 def test_settings_without_meaning_are_refused(settings, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        maddpg.Config(critic="attention", **{"share": "role", **settings})
+    for algo in (maddpg, matd3):
+        with pytest.raises(UsageError, match=sentence):
+            algo.Config(critic="attention", **{"share": "role", **settings})
 
 
 def test_a_critic_that_sees_only_its_own_agent_is_refused():
@@ -169,9 +304,14 @@ def test_a_critic_that_sees_only_its_own_agent_is_refused():
         maddpg.make(maddpg.Config(critic="attention", share="role"), PACK, np.eye(3, dtype=bool))
 
 
-def test_a_run_of_twelve_agents_resumes_to_the_same_end(tmp_path):
+@pytest.mark.parametrize("algorithm", ["maddpg", pytest.param("matd3", marks=pytest.mark.slow)])
+def test_a_run_of_twelve_agents_resumes_to_the_same_end(algorithm, tmp_path):
     settings = {
-        **{"scenario": "simple_spread", "scenario_args": ("N=12", "num_agent_neighbors=2", "num_landmark_neighbors=2")},
+        **{
+            "algorithm": algorithm,
+            "scenario": "simple_spread",
+            "scenario_args": ("N=12", "num_agent_neighbors=2", "num_landmark_neighbors=2"),
+        },
         **{"share": "role", "critic": "attention", "standardise_rewards": True, "save_dir": str(tmp_path), **TINY},
     }
     whole = counterpoint.train(num_episodes=24, exp_name="whole", **settings)

@@ -8,11 +8,12 @@ One network reads each agent's observation and action, e_j = φ(o_j, a_j), and a
 With another action of agent i only e_i and its part of both sums change, so the values that all actors ascend cost as much as
 the values themselves. Agents share parameters (`sharing`): each set has an actor and a critic, whose gradients are sums over
 its agents. Where there are several roles, φ also reads the role of agent j. Arrays are rows, [B, N, …]: one matrix product
-serves all agents. The update is MADDPG's (`maddpg`), of all agents at once.
+serves all agents. An algorithm's `update_set` (`maddpg`, `matd3`) updates one set of parameters, of all its agents at once.
 
 `init_critic`, `update` and `make` choose between this critic and the joint critics of `offpolicy`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -20,16 +21,17 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Bool, Float
 
 from counterpoint.algos import exploration, offpolicy, sharing
-from counterpoint.algos.base import TD_ERRORS, Algorithm, Metrics
+from counterpoint.algos.base import Algorithm, Metrics
 from counterpoint.algos.offpolicy import Problem
 from counterpoint.algos.sharing import Sharing
 from counterpoint.core.actions import Draw, draw, estimated_rows, gumbel, heads_of, masked, relaxed, sampled
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Activation, Params, affine, init_mlp, mlp, mlp_from_first
-from counterpoint.core.ops import polyak, td_target
+from counterpoint.core.ops import Moments, td_target
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
@@ -70,6 +72,10 @@ class SetCritic(NamedTuple):
     """[H, H]: what the pool adds to the first layer of `value`; its bias is not used."""
     value: Params
     """[H, H], …, [H, 1]."""
+
+
+UpdateSet = Callable[..., tuple[Any, dict[str, Any]]]
+"""(config, problem, roles, own, batch, next_action, rows, key) → (one set of parameters, the metrics of its agents [K, …])."""
 
 
 class Pool(NamedTuple):
@@ -240,6 +246,7 @@ def _per_living(rows: Rows, weighted: Float[Array, "B K"]) -> Float[Array, " K"]
 def make(
     init: Any,
     update_agent: offpolicy.UpdateAgent,
+    update_set: UpdateSet,
     metrics: tuple[str, ...],
     config: Settings,
     spec: Spec,
@@ -253,20 +260,28 @@ def make(
     algo = exploration.make(init, update_agent, metrics, config, spec, sees, axis, ensemble)
     if config.critic == "joint":
         return algo
-    return algo._replace(update=partial(update, update_agent, config, Problem(spec, heads_of(spec), sees, axis)))
+    return algo._replace(update=partial(update, update_agent, update_set, config, Problem(spec, heads_of(spec), sees, axis)))
 
 
 def update(
-    update_agent: offpolicy.UpdateAgent, config: Settings, problem: Problem, agents: Any, batch: Transition, key: Key
+    update_agent: offpolicy.UpdateAgent,
+    update_set: UpdateSet,
+    config: Settings,
+    problem: Problem,
+    agents: Any,
+    batch: Transition,
+    key: Key,
 ) -> tuple[Any, Metrics]:
     """Returns all agents after one update: each by `update_agent`, or all sets at once if one critic reads all agents."""
     if config.critic == "attention":
-        return update_sets(config, problem, agents, batch, key)
+        return update_sets(update_set, config, problem, agents, batch, key)
     return offpolicy.update(update_agent, config, problem, agents, batch, key)
 
 
-def update_sets(config: Settings, problem: Problem, agents: Any, batch: Transition, key: Key) -> tuple[Any, Metrics]:
-    """Returns all sets of parameters after one step of their critics, one step of their actors and a move of their targets."""
+def update_sets(
+    update_set: UpdateSet, config: Settings, problem: Problem, agents: Any, batch: Transition, key: Key
+) -> tuple[Any, Metrics]:
+    """Returns all sets of parameters after one update, each by `update_set`."""
     problem = offpolicy.with_networks(config, problem)
     shared, roles = problem.sharing, role_table(problem.spec)
     assert shared is not None
@@ -283,7 +298,7 @@ def update_sets(config: Settings, problem: Problem, agents: Any, batch: Transiti
         own = jax.tree.map(lambda leaf, m=m: leaf[m], agents)
         rows = rows_of(problem, shared, batch, m)
         key_set = jax.random.fold_in(key_actor, m)
-        agent, metrics = _update_set(config, problem, roles, own, batch, next_action, rows, key_set)
+        agent, metrics = update_set(config, problem, roles, own, batch, next_action, rows, key_set)
         moved.append(agent)
         found.append(metrics)
     order = np.argsort(np.concatenate([np.flatnonzero(shared.sets == m) for m in range(shared.num_sets)]))
@@ -292,48 +307,61 @@ def update_sets(config: Settings, problem: Problem, agents: Any, batch: Transiti
     return agents, offpolicy.gather(config, problem, batch, metrics)
 
 
-def _update_set(
+def next_values(
+    config: Settings,
+    roles: np.ndarray,
+    target_critic: SetCritic | Any,
+    batch: Transition,
+    next_action: Float[Array, "B N A"],
+    rows: Rows,
+) -> Float[Array, "B K"]:
+    """Returns Q' of what follows each step, for the agents of one set."""
+    later = pool(target_critic, config.critic_activation, roles, batch.next_obs, next_action)
+    return q(target_critic, config.critic_activation, later, rows.members)
+
+
+def targets(
+    config: Settings, problem: Problem, moments: Moments | None, batch: Transition, rows: Rows, next_q: Float[Array, "B K"]
+) -> tuple[Moments | None, Float[Array, "B K"]]:
+    """Returns the moments of the set's rewards after another minibatch, and r + γ Q'."""
+    rewards = offpolicy.add_rewards(offpolicy.mean_over(problem.axis), moments, rows.reward, rows.alive)
+    discount = config.gamma if batch.discount is None else jnp.broadcast_to(batch.discount[:, None], next_q.shape)
+    return rewards, td_target(offpolicy.standardised(rewards, rows.reward), rows.terminated, next_q, discount)
+
+
+def train_critic(
+    config: Settings,
+    problem: Problem,
+    roles: np.ndarray,
+    critic: SetCritic | Any,
+    opt: optax.OptState,
+    batch: Transition,
+    rows: Rows,
+    y: Float[Array, "B K"],
+) -> tuple[SetCritic | Any, optax.OptState, Float[Array, "B K"], dict[str, Float[Array, " K"]]]:
+    """Returns a set's critic after one step towards y, its optimiser, its values before the step, and metrics."""
+    (_, (losses, before)), grads = jax.value_and_grad(critic_loss, argnums=2, has_aux=True)(
+        config.critic_activation, roles, critic, batch, rows, y
+    )
+    means = {"critic_loss": losses, "q": _per_living(rows, rows.alive * before), "td_target": _per_living(rows, rows.alive * y)}
+    grads, metrics = offpolicy.mean_over(problem.axis)((grads, means))
+    return *offpolicy.descend(config, config.critic_lr or config.lr, critic, grads, opt), before, metrics
+
+
+def actor_gradient(
     config: Settings,
     problem: Problem,
     roles: np.ndarray,
     own: Any,
+    critic: SetCritic | Any,
     batch: Transition,
-    next_action: Float[Array, "B N A"],
     rows: Rows,
     key: Key,
-) -> tuple[Any, dict[str, Array]]:
-    """Returns the parameters of one set after an update, and the metrics of its agents."""
-    activation, mean = config.critic_activation, offpolicy.mean_over(problem.axis)
-    later = pool(own.target_critic, activation, roles, batch.next_obs, next_action)
-    next_q = q(own.target_critic, activation, later, rows.members)
-    rewards = offpolicy.add_rewards(mean, own.rewards, rows.reward, rows.alive)
-    discount = config.gamma if batch.discount is None else jnp.broadcast_to(batch.discount[:, None], next_q.shape)
-    y = td_target(offpolicy.standardised(rewards, rows.reward), rows.terminated, next_q, discount)
-
-    (_, (losses, before)), grads = jax.value_and_grad(critic_loss, argnums=2, has_aux=True)(
-        activation, roles, own.critic, batch, rows, y
-    )
-    means = {"critic_loss": losses, "q": _per_living(rows, rows.alive * before), "td_target": _per_living(rows, rows.alive * y)}
-    grads, metrics = mean((grads, means))
-    critic, critic_opt = offpolicy.descend(config, config.critic_lr or config.lr, own.critic, grads, own.critic_opt)
-
-    everyone = pool(critic, activation, roles, batch.obs, batch.action)  # pyright: ignore[reportArgumentType]
+) -> tuple[Params, Float[Array, " K"]]:
+    """Returns the gradient of a set's actor and the losses of its agents, both still those of this device's samples."""
+    everyone = pool(critic, config.critic_activation, roles, batch.obs, batch.action)
     drawn = draw(config, key, (*rows.reward.shape, problem.spec.act_size), offpolicy.steps_of(own.actor_opt))
     (_, losses), grads = jax.value_and_grad(actor_loss, argnums=2, has_aux=True)(
         config, roles, own.actor, critic, everyone, batch, rows, drawn
     )
-    grads, losses = mean((grads, losses))
-    actor, actor_opt = offpolicy.descend(config, config.lr, own.actor, grads, own.actor_opt)
-
-    metrics = metrics | {"actor_loss": losses}
-    if batch.weight is not None:
-        metrics[TD_ERRORS] = (rows.alive * jnp.abs(before - y)).T
-    return own._replace(
-        actor=actor,
-        critic=critic,
-        target_actor=polyak(own.target_actor, actor, config.tau),
-        target_critic=polyak(own.target_critic, critic, config.tau),
-        actor_opt=actor_opt,
-        critic_opt=critic_opt,
-        rewards=rewards,
-    ), metrics
+    return grads, losses

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
@@ -144,7 +145,40 @@ def train_actor(
 
 METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
-update = partial(attention.update, update_agent)
+
+def update_set(
+    config: Config,
+    problem: Problem,
+    roles: np.ndarray,
+    own: Agent,
+    batch: Transition,
+    next_action: Float[Array, "B N A"],
+    rows: attention.Rows,
+    key: Key,
+) -> tuple[Agent, dict[str, Array]]:
+    """Returns one set of parameters after the same steps with a critic over the set of agents, and its agents' metrics."""
+    next_q = attention.next_values(config, roles, own.target_critic, batch, next_action, rows)
+    rewards, y = attention.targets(config, problem, own.rewards, batch, rows, next_q)
+    critic, critic_opt, values, metrics = attention.train_critic(
+        config, problem, roles, own.critic, own.critic_opt, batch, rows, y
+    )
+    gradient = attention.actor_gradient(config, problem, roles, own, critic, batch, rows, key)
+    grads, losses = offpolicy.mean_over(problem.axis)(gradient)
+    actor, actor_opt = offpolicy.descend(config, config.lr, own.actor, grads, own.actor_opt)
+    agent = Agent(
+        actor=actor,
+        critic=critic,
+        target_actor=polyak(own.target_actor, actor, config.tau),
+        target_critic=polyak(own.target_critic, critic, config.tau),
+        actor_opt=actor_opt,
+        critic_opt=critic_opt,
+        rewards=rewards,
+    )
+    metrics = metrics | {"actor_loss": losses}
+    return agent, metrics if batch.weight is None else metrics | {TD_ERRORS: (rows.alive * jnp.abs(values - y)).T}
+
+
+update = partial(attention.update, update_agent, update_set)
 """(config, problem, agents, batch, key) → (agents, metrics): all agents after one update."""
 
 
@@ -163,7 +197,7 @@ def init_agent(
 init = partial(offpolicy.init_agents, init_agent)
 """(config, problem, key) → fresh agents; targets start as copies of their networks."""
 
-make = partial(attention.make, init, update_agent, METRICS)
+make = partial(attention.make, init, update_agent, update_set, METRICS)
 """(config, spec, sees, axis) → the algorithm for a spec; critics see what `sees` [N, N] allows."""
 
 MADDPG = Entry(

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos import exploration, maddpg, offpolicy
+from counterpoint.algos import attention, maddpg, offpolicy
 from counterpoint.algos.base import TD_ERRORS
 from counterpoint.algos.offpolicy import Problem, View, joint, next_q
 from counterpoint.core.actions import Draw, draw, gumbel
@@ -33,7 +34,7 @@ from counterpoint.core.types import Key, Transition
 
 
 @dataclass(frozen=True)
-class Config(exploration.Settings):
+class Config(attention.Settings):
     """Hyperparameters: those of MADDPG, and what delays and smooths."""
 
     policy_delay: int = 2
@@ -64,7 +65,8 @@ class Agent(NamedTuple):
     updates: Int[Array, "*n"]
     """How often the critics have learnt."""
     actor_loss: Float[Array, "*n"]
-    """The actor's loss when it last learnt, for the metrics of the updates in between."""
+    """The actor's loss when it last learnt, for the metrics of the updates in between; of critics over the set of agents, the
+    mean of the set."""
     rewards: Moments | None = None
     """Moments of the replayed rewards, if they are standardised."""
 
@@ -155,6 +157,61 @@ def train_actor(
     return where(due, stepped, (own.actor, own.actor_opt, own.actor_loss))
 
 
+def update_set(
+    config: Config,
+    problem: Problem,
+    roles: np.ndarray,
+    own: Agent,
+    batch: Transition,
+    next_action: Float[Array, "B N A"],
+    rows: attention.Rows,
+    key: Key,
+) -> tuple[Agent, dict[str, Array]]:
+    """Returns one set of parameters after the same steps with critics over the set of agents, and its agents' metrics."""
+    shaken = smoothed(config, problem, jnp.moveaxis(next_action, 0, -1), jax.random.fold_in(key, 1))
+    next_action = jnp.moveaxis(shaken, -1, 0)
+    next_q = jnp.minimum(
+        *(attention.next_values(config, roles, critic, batch, next_action, rows) for critic in own.target_critics)
+    )
+    rewards, y = attention.targets(config, problem, own.rewards, batch, rows, next_q)
+    trained = [
+        attention.train_critic(config, problem, roles, critic, opt, batch, rows, y)
+        for critic, opt in zip(own.critics, own.critic_opts, strict=True)
+    ]
+    critics, critic_opts, values, metrics = zip(*trained, strict=True)
+
+    def gradient() -> Any:
+        return attention.actor_gradient(config, problem, roles, own, critics[0], batch, rows, key)
+
+    def nothing() -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradient))
+
+    due = (own.updates + 1) % config.policy_delay == 0
+    grads, losses = offpolicy.mean_over(problem.axis)(jax.lax.cond(due, gradient, nothing))
+    actor, actor_opt = offpolicy.descend(config, config.lr, own.actor, grads, own.actor_opt)
+    moved = (
+        *(actor, actor_opt, polyak(own.target_actor, actor, config.tau)),
+        *(polyak(own.target_critics, critics, config.tau), jnp.mean(losses)),
+    )
+    kept = (own.actor, own.actor_opt, own.target_actor, own.target_critics, own.actor_loss)
+    actor, actor_opt, target_actor, target_critics, actor_loss = where(due, moved, kept)
+    agent = Agent(
+        actor=actor,
+        critics=critics,
+        target_actor=target_actor,
+        target_critics=target_critics,
+        actor_opt=actor_opt,
+        critic_opts=critic_opts,
+        updates=own.updates + 1,
+        actor_loss=actor_loss,
+        rewards=rewards,
+    )
+    last = jnp.where(due, losses, jnp.full_like(losses, own.actor_loss))
+    means = jax.tree.map(lambda first, second: (first + second) / 2, *metrics) | {"actor_loss": last}
+    errors = jnp.maximum(*(jnp.abs(each - y) for each in values))
+    return agent, means if batch.weight is None else means | {TD_ERRORS: (rows.alive * errors).T}
+
+
 def where(condition: Bool[Array, ""], true: Any, false: Any) -> Any:
     """Returns one of two trees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), true, false)
@@ -166,7 +223,7 @@ def init_agent(
     """Returns one fresh agent; the arrays are 1 where entries are real (and, for the critics, visible)."""
     key_actor, *key_critics = jax.random.split(key, 3)
     actor = offpolicy.init_net(config, problem, key_actor, obs, act)
-    first, second = (offpolicy.init_net(config, problem, each, seen, jnp.ones(1)) for each in key_critics)
+    first, second = (attention.init_critic(config, problem, each, seen) for each in key_critics)
     start = offpolicy.adam(config, config.lr).init
     return Agent(
         actor=actor,
@@ -183,7 +240,7 @@ def init_agent(
 
 init = partial(offpolicy.init_agents, init_agent)
 """(config, problem, key) → fresh agents; targets start as copies of their networks."""
-make = partial(exploration.make, init, update_agent, maddpg.METRICS)
+make = partial(attention.make, init, update_agent, update_set, maddpg.METRICS)
 """(config, spec, sees, axis) → the algorithm for a spec; critics see what `sees` [N, N] allows."""
 
 ENTRIES = (replace(maddpg.MADDPG, name="matd3", settings=Config, make=make),)
