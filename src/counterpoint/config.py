@@ -505,8 +505,13 @@ def homes_of(config: Config) -> dict[str, str]:
 
 def _owner(config: Config, name: str) -> str:
     """Returns a hint if another algorithm has the setting."""
-    others = [entry.name for entry in entries().values() if name in {f.name for f in dataclasses.fields(entry.settings)}]
+    others = owners(name)
     return f" It is one of {others[0]}'s, and this is {config.algorithm}." if others else ""
+
+
+def owners(name: str) -> list[str]:
+    """Returns the algorithms of ours that have a learning setting."""
+    return [entry.name for entry in entries().values() if name in {f.name for f in dataclasses.fields(entry.settings)}]
 
 
 def _fitting(name: str, kind: Any, value: Any) -> Any:

@@ -147,6 +147,8 @@ def test_options_of_every_group_are_suggested(call: Any) -> None:
         "plots-dri": "plots-dir",
     }.items():
         assert f"; perhaps you meant --{right};" in call(f"train --{wrong}").err
+    other = call("train --algorithm mappo --critic attention").err
+    assert "; --critic is an option of maddpg, ddpg, matd3, not of mappo;" in other, "it exists, but elsewhere"
     assert "perhaps you meant --run" not in call("resume somewhere --run x").err, "the run is given by position, not as --run"
 
 

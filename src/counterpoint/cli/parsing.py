@@ -29,13 +29,18 @@ RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 _POSITIONAL = typing.get_args(tyro.conf.Positional[str])[1]
 
 
-def parse(target: Callable[..., Any], words: list[str], prog: str, **options: Any) -> Any:
-    """Calls `tyro.cli`, but raises UsageError with one sentence if it refuses the words."""
+def parse(
+    target: Callable[..., Any], words: list[str], prog: str, hint: Callable[[str], str] = lambda name: "", **options: Any
+) -> Any:
+    """Calls `tyro.cli`, but raises UsageError with one sentence if it refuses the words.
+
+    `hint` says of the name of an unknown option where it is known, or nothing.
+    """
 
     def refuse(event: Any) -> None:
         if own := _own_error():
             raise own
-        if sentence := _sentence(event, target):
+        if sentence := _sentence(event, target, hint):
             raise UsageError(f"{sentence}; {prog} --help lists all options.")
 
     hook = getattr(events, "on_parse_error", None)
@@ -90,11 +95,11 @@ def _own_error() -> UsageError | None:
     return error
 
 
-def _sentence(event: Any, target: Callable[..., Any]) -> str:
+def _sentence(event: Any, target: Callable[..., Any], hint: Callable[[str], str]) -> str:
     """Returns a sentence for an event of tyro, or nothing if the event is unknown."""
     match type(event).__name__:
         case "UnrecognizedArgs":
-            return f"unrecognized options: {', '.join(event.tokens)}{_suggestion(event.tokens, target)}"
+            return f"unrecognized options: {', '.join(event.tokens)}{_suggestion(event.tokens, target, hint)}"
         case "InvalidChoice":
             name = event.argument.display_name()
             return f"invalid choice '{event.value}' for argument '{name}': expected one of {', '.join(event.choices)}"
@@ -120,11 +125,13 @@ def _description(argument: Any) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _suggestion(tokens: list[str], target: Callable[..., Any]) -> str:
-    """Returns the option that the user may have meant."""
+def _suggestion(tokens: list[str], target: Callable[..., Any], hint: Callable[[str], str]) -> str:
+    """Returns where an unknown option is known, or the option that the user may have meant."""
     known = [f"--{name.rstrip('_').replace('_', '-')}" for name in _options(target)]
-    for token in tokens:
-        if token.startswith("--") and (close := difflib.get_close_matches(token.partition("=")[0], known, 1)):
+    for option in (token.partition("=")[0] for token in tokens if token.startswith("--")):
+        if elsewhere := hint(_name(option)):
+            return f"; {elsewhere}"
+        if close := difflib.get_close_matches(option, known, 1):
             return f"; perhaps you meant {close[0]}"
     return ""
 

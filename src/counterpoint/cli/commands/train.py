@@ -53,10 +53,16 @@ def parse_settings(words: list[str]) -> "Config":
     from counterpoint import presets
 
     start = presets.start(*(_value(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
+
+    def hint(name: str) -> str:
+        others = configs.owners(name)
+        return f"{flag(name)} is an option of {', '.join(others)}, not of {start.algorithm}" if others else ""
+
     parsed = parse(
         settings_class(start),
         words,
         "counterpoint train",
+        hint,
         default=start,
         description="Train a team of agents. The options override the settings of --preset, if one is given.\n\n"
         "Several values with commas between them train a grid, and the same command again goes on with it:\n\n"
