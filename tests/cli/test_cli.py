@@ -129,7 +129,7 @@ def test_sentences_do_not_depend_on_how_the_parser_draws(line: str, call: Any, m
 
 def test_a_refusal_that_the_parser_words_itself_keeps_its_exit_code(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event of a future tyro, or a tyro without events: its own text is better than none."""
-    monkeypatch.setattr("counterpoint.cli.parsing._sentence", lambda event, target: "")
+    monkeypatch.setattr("counterpoint.cli.parsing._sentence", lambda *_: "")
     unknown_event = call("resume")
     monkeypatch.setattr("counterpoint.cli.parsing.events", None)
     no_events = call("resume")
