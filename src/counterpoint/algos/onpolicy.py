@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 from counterpoint.algos import sharing
 from counterpoint.algos.base import Carry
 from counterpoint.algos.sharing import Share, Sharing
-from counterpoint.core.actions import LOWEST, Heads, masked
+from counterpoint.core.actions import Heads, log_softmax_columns, masked
 from counterpoint.core.checks import above, at_least, fraction
 from counterpoint.core.nets import (
     COLUMNS,
@@ -439,30 +439,19 @@ def log_policy(
     and clipped to [−1, 1]: at a bound its probability is that of everything beyond (Fujita and Maeda 2018, arXiv:1802.07564).
     The entropy is that of the Gaussian before clipping.
     """
-    raw_rows, action_rows = raw.swapaxes(-1, -2), action.swapaxes(-1, -2)
     if legal is not None:
-        raw_rows = masked(heads, raw_rows, legal.swapaxes(-1, -2))
+        raw = masked(heads, raw.swapaxes(-1, -2), legal.swapaxes(-1, -2)).swapaxes(-1, -2)
+    log_pi = log_softmax_columns(heads, raw)
+    taken, entropy = action * log_pi, -jnp.exp(log_pi) * log_pi
     if heads.same is None:
-        log_pi = jax.nn.log_softmax(raw_rows.swapaxes(-1, -2), axis=-2)
-        return jnp.sum(action * log_pi, axis=-2), -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-2)
-    discrete, real = (jnp.broadcast_to(table, raw_rows.shape) for table in (heads.discrete, heads.mask))
-    log_pi = log_softmax(heads, raw_rows)
-    taken, entropy = action_rows * log_pi, -jnp.where(discrete, jnp.exp(log_pi) * log_pi, 0.0)
+        return jnp.sum(taken, axis=-2), jnp.sum(entropy, axis=-2)
+    discrete, real = (jnp.broadcast_to(jnp.asarray(table)[:, None], raw.shape) for table in (heads.discrete, heads.mask))
     if log_std is not None:
-        spread = jnp.broadcast_to(log_std, raw_rows.shape)
-        density = clipped_gaussian(action_rows, jnp.tanh(jnp.where(discrete, 0.0, raw_rows)), spread)
+        spread = jnp.broadcast_to(log_std[:, None], raw.shape)
+        density = clipped_gaussian(action, jnp.tanh(jnp.where(discrete, 0.0, raw)), spread)
         taken = jnp.where(discrete, taken, density)
         entropy = jnp.where(discrete, entropy, spread + (LOG_2_PI + 1) / 2)
-    return jnp.sum(jnp.where(real, taken, 0.0), axis=-1), jnp.sum(jnp.where(real, entropy, 0.0), axis=-1)
-
-
-def log_softmax(heads: Heads, logits: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
-    """Returns log-probabilities within each discrete head, zero elsewhere."""
-    same = jnp.broadcast_to(heads.same, (*logits.shape, logits.shape[-1]))
-    discrete = jnp.broadcast_to(heads.discrete, logits.shape)
-    peers = jnp.where(same, jnp.broadcast_to(logits[..., None, :], same.shape), LOWEST)
-    total = jax.nn.logsumexp(jnp.where(discrete[..., None], peers, 0.0), axis=-1)
-    return jnp.where(discrete, logits - total, 0.0)
+    return jnp.sum(jnp.where(real, taken, 0.0), axis=-2), jnp.sum(jnp.where(real, entropy, 0.0), axis=-2)
 
 
 def clipped_gaussian(x: Float[Array, "*b"], mean: Float[Array, "*b"], log_std: Float[Array, "*b"]) -> Float[Array, "*b"]:

@@ -308,9 +308,40 @@ def relaxed_columns(
     heads: Heads, outputs: Float[Array, "A B"], noise: Float[Array, "A B"], temperature: float
 ) -> Float[Array, "A B"]:
     """Returns `relaxed` for one agent's minibatch in columns."""
+    logits = (outputs + noise) / temperature
     if heads.same is None:
-        return jax.nn.softmax((outputs + noise) / temperature, axis=0)
-    return relaxed(heads, outputs.T, noise.T, temperature).T
+        return jax.nn.softmax(logits, axis=0)
+    discrete, real = (_over_columns(table, outputs) for table in (heads.discrete, heads.mask))
+    _, weight, total = _weights_in_columns(heads, logits)
+    return jnp.where(discrete, weight / total, jnp.where(real, jnp.tanh(outputs), 0.0))
+
+
+def log_softmax_columns(heads: Heads, logits: Float[Array, "*t A B"]) -> Float[Array, "*t A B"]:
+    """Returns `log_probabilities` for one agent's minibatch in columns."""
+    if heads.same is None:
+        return jax.nn.log_softmax(logits, axis=-2)
+    top, _, total = _weights_in_columns(heads, logits)
+    return jnp.where(_over_columns(heads.discrete, logits), logits - top - jnp.log(total), 0.0)
+
+
+def _weights_in_columns(heads: Heads, logits: Float[Array, "*t A B"]) -> tuple[Array, Array, Array]:
+    """Returns, for each entry of a discrete head, the largest logit of the head, exp(logit − largest) and their sum.
+
+    Reductions over a few entries are slow on CPUs where these lie side by side, so this takes columns, and sums are a product.
+    """
+    discrete = _over_columns(heads.discrete, logits)
+    *before, entries, samples = logits.shape
+    same = jnp.broadcast_to(jnp.asarray(heads.same)[..., None], (*before, entries, entries, samples))
+    peers = jnp.where(same, jnp.broadcast_to(logits[..., None, :, :], same.shape), LOWEST)
+    top = jax.lax.stop_gradient(jnp.max(peers, axis=-2))
+    weight = jnp.where(discrete, jnp.exp(jnp.where(discrete, logits - top, 0.0)), 0.0)
+    sums = jnp.matmul(jnp.broadcast_to(heads.same, same.shape[:-1]).astype(weight.dtype), weight, precision="highest")
+    return top, weight, jnp.where(discrete, sums, 1.0)
+
+
+def _over_columns(table: Table, columns: Float[Array, "*t A B"]) -> Bool[Array, "*t A B"]:
+    """Returns one agent's table [A] broadcast to the shape of columns."""
+    return jnp.broadcast_to(jnp.asarray(table)[:, None], columns.shape)
 
 
 def sampled(heads: Heads, outputs: Float[Array, "*b A"], noise: Float[Array, "*b A"]) -> Float[Array, "*b A"]:
