@@ -42,7 +42,7 @@ SPREAD: dict[str, Any] = {"scenario": "simple_spread"}
 GLOROT: dict[str, Any] = {"init": "glorot"}
 OTHERS = ("simple", "simple_adversary", "simple_crypto", "simple_push", "simple_reference", "simple_tag", "simple_world_comm")
 EXPERIMENTS = [
-    Experiment("speaker-tuned", {"preset": "tuned-speaker"}, 10, "simple_speaker_listener, tuned preset"),
+    Experiment("speaker-tuned", {"preset": "maddpg-speaker"}, 10, "simple_speaker_listener, tuned preset"),
     Experiment("speaker-maddpg", AUTHORS | SPEAKER, 10, "simple_speaker_listener, MADDPG"),
     Experiment("spread-maddpg", AUTHORS | SPREAD, 10, "simple_spread, MADDPG"),
     Experiment("speaker-glorot", AUTHORS | SPEAKER | GLOROT, 20, "simple_speaker_listener, MADDPG, Glorot's weights, 60 000"),
@@ -52,7 +52,7 @@ EXPERIMENTS = [
         for name in OTHERS
     ),
     Experiment("speaker-ddpg", AUTHORS | SPEAKER | {"algorithm": "ddpg"}, 10, "simple_speaker_listener, independent DDPG"),
-    Experiment("spread-tuned", {"preset": "tuned-simple_spread"}, 10, "simple_spread, tuned preset"),
+    Experiment("spread-tuned", {"preset": "maddpg-spread"}, 10, "simple_spread, tuned preset"),
     *(Experiment(*facts) for facts in results_speaker.EXPERIMENTS + results_coma.EXPERIMENTS + results_hosted.EXPERIMENTS),
     *(Experiment(*facts) for facts in results_algorithms.EXPERIMENTS),
 ]
@@ -247,7 +247,7 @@ Authors' settings, openai flavour, hidden weights by He's rule, as is our defaul
 over seeds is at least as good {ahead} with He's weights and {ahead_glorot} with Glorot's. A scripted team whose members
 always go to the same landmark gets −130, one that shares the landmarks out as well as possible −113.
 
-The tuned preset (`--preset tuned-simple_spread`) {above}. What changed, in the order of what it brought: the discount is 0.75
+The tuned preset of MADDPG (`--preset maddpg-spread`) {above}. What changed, in the order of what it brought: the discount is 0.75
 instead of 0.95, because the reward of each single step says how well the landmarks are covered, so that a horizon of four
 steps is enough and values carry the chance of four steps, not of twenty; networks are 128 wide; and there are ten steps of
 a tenth the size (step size 0.001, 256 transitions every 10 world steps) where the authors take one. The discount was chosen

@@ -6,6 +6,7 @@ and written to docs/results/success.md. The presets were chosen on seeds from 10
 
 import argparse
 import csv
+import math
 import shutil
 import tempfile
 import time
@@ -17,8 +18,9 @@ import counterpoint
 from counterpoint.runs import stats
 from counterpoint.runs.tables import markdown_table
 
-PRESETS = ("demo", "tuned-simple")
-SEEDS = range(5)
+PRESETS = ("demo", "tuned-simple", "tuned-simple_spread", "tuned-simple_reference", "tuned-tennis")
+SEEDS = {"tuned-tennis": 10}
+"""How many seeds a preset has, where it is not 5."""
 EPISODES = 1000
 TABLES = Path("docs/results/success")
 COLUMNS = ("seed", "success", "final_distance", "return", "seconds")
@@ -47,11 +49,11 @@ def measure(preset: str, seed: int, film: Path | None) -> dict[str, float]:
         episodes = counterpoint.load(run).evaluate(EPISODES, seed=1_000_000 + seed)
         if film is not None:
             shutil.copyfile(run.gif_path, film)
-    distance = episodes.metrics.get("final_distance", episodes.metrics["distance"])
+    metrics = {name: float(np.mean(values)) for name, values in episodes.metrics.items()}
     return {
         "seed": seed,
-        "success": round(float(np.mean(episodes.metrics["success"])), 4),
-        "final_distance": round(float(np.mean(distance)), 4),
+        "success": round(metrics.get("success", metrics.get("score", math.nan)), 4),
+        "final_distance": round(metrics.get("final_distance", metrics.get("distance", math.nan)), 4),
         "return": round(float(np.mean(episodes.returns)), 3),
         "seconds": round(seconds, 1),
     }
@@ -69,18 +71,34 @@ def rows_of(preset: str) -> list[dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="measure only presets whose name contains this")
-    only = parser.parse_args().only
+    parser.add_argument(
+        "--seeds", type=int, nargs="*", help="measure only these seeds, so that several processes can share the work"
+    )
+    options = parser.parse_args()
     TABLES.mkdir(parents=True, exist_ok=True)
     for preset in PRESETS:
-        rows = rows_of(preset)
-        for seed in SEEDS if only in preset else ():
-            if seed not in {int(row["seed"]) for row in rows}:
-                rows.append(measure(preset, seed, TABLES / f"{preset}.gif" if seed == 0 else None))
-                with (TABLES / f"{preset}.csv").open("w", newline="") as file:
-                    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                    writer.writeheader()
-                    writer.writerows(rows)
-                print(preset, rows[-1], flush=True)
+        wanted = range(SEEDS.get(preset, 5)) if options.seeds is None else options.seeds
+        for seed in wanted if options.only in preset else ():
+            if seed not in {int(row["seed"]) for row in rows_of(preset)}:
+                row = measure(preset, seed, TABLES / f"{preset}.gif" if seed == 0 else None)
+                add_row(preset, row)
+                print(preset, row, flush=True)
+    write_page()
+
+
+def add_row(preset: str, row: dict[str, float]) -> None:
+    """Appends a seed to the table of a preset."""
+    path = TABLES / f"{preset}.csv"
+    fresh = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def write_page() -> None:
+    """Writes the page and prints its table."""
     lines = []
     for preset in PRESETS:
         rows = rows_of(preset)

@@ -47,6 +47,13 @@ PPO_PARTICLES: dict[str, Any] = {
 
 PPO_SPREAD: dict[str, Any] = {"scenario": "simple_spread", **PPO_PARTICLES, "gamma": 0.75}
 
+PPO_SHARED: dict[str, Any] = {
+    **PPO_PARTICLES,
+    **{"gamma": 0.8, "share": "role", "lr": 1e-3, "critic_lr": 1e-3, "entropy_end": 0.0},
+}
+"""Agents of a role share parameters: they cannot settle who always goes where, so they learn to decide it by position, and what
+one learns to say the other learns to understand."""
+
 PPO_SWITCH: dict[str, Any] = {"num_envs": 32, "update_every": 1600, "entropy_start": 0.03, "entropy_end": 0.003}
 """A corridor is found by exploring for long."""
 
@@ -69,8 +76,20 @@ PRESETS: dict[str, Config] = {
     "tuned-simple": override(
         Config(), scenario="simple", num_episodes=4000, lr_steps=9_700, **PRECISE | {"num_envs": 10, "update_every": 10}
     ),
+    "tuned-simple_spread": override(
+        Config(),
+        algorithm="mappo",
+        scenario="simple_spread",
+        **PPO_SHARED | {"num_episodes": 240_000, "lr_steps": 6_000_000, "entropy_steps": 3_000_000},
+    ),
+    "tuned-simple_reference": override(
+        Config(),
+        algorithm="mappo",
+        scenario="simple_reference",
+        **PPO_SHARED | {"flavour": "mpe2", "num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 1_500_000},
+    ),
     "tuned-simple_speaker_listener": override(Config(), **SPEAKER),
-    "tuned-speaker": override(
+    "maddpg-speaker": override(
         Config(),
         scenario="simple_speaker_listener",
         flavour="openai",
@@ -81,7 +100,7 @@ PRESETS: dict[str, Config] = {
     ),
     "authors-spread": override(Config(), scenario="simple_spread", flavour="openai", init="glorot"),
     "authors-speaker": override(Config(), scenario="simple_speaker_listener", flavour="openai", init="glorot"),
-    "tuned-simple_spread": override(
+    "maddpg-spread": override(
         Config(),
         scenario="simple_spread",
         flavour="openai",

@@ -25,7 +25,7 @@ def quiet(tmp_path) -> dict:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_speaker_learns_to_be_understood(quiet, seed):
-    run = train(preset="tuned-speaker", num_episodes=12_000, seed=seed, **quiet)
+    run = train(preset="maddpg-speaker", num_episodes=12_000, seed=seed, **quiet)
     assert last(run, "team/good") > -22, "going to the centroid without a word gives −28.6"
     assert last(run, "eval/final_distance") < 0.45
 
@@ -39,7 +39,7 @@ def test_no_speaker_falls_mute_under_the_authors_step_size(quiet):
 
 
 def test_independent_critics_do_not_learn_to_talk(quiet):
-    run = train(preset="tuned-speaker", algorithm="ddpg", num_episodes=12_000, **quiet)
+    run = train(preset="maddpg-speaker", algorithm="ddpg", num_episodes=12_000, **quiet)
     assert -40 < last(run, "team/good") < -24, "near the centroid, and no nearer"
 
 
