@@ -146,7 +146,7 @@ def test_progress_covers_the_whole_grid(fake: FakeTraining, tmp_path: Path) -> N
     counterpoint.grid(progress, save_dir=str(tmp_path), **TWO)
     assert progress.said[0] == "cell 1 of 4, 0% of the grid"
     assert any(line.startswith("[3/4] coma-simple_spread is finished, 75% of the grid, about") for line in progress.said)
-    assert progress.said[-1].startswith("[4/4] coma-simple_tag is finished, 100% of the grid, about 0 s left")
+    assert progress.said[-1] == "[4/4] coma-simple_tag is finished, 100% of the grid"
 
 
 def test_other_settings_span_a_grid_and_seeds_do_not_make_groups(fake: FakeTraining, tmp_path: Path) -> None:
@@ -166,6 +166,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown algorithm": ({"algorithm": ["maddpg", "mapg"]}, "mapg"),
     "unknown scenario": ({"scenario": ["simple", "simple_sprad"]}, "perhaps simple_spread?"),
     "repeated value": ({"lr": [0.1, 0.1]}, "--lr 0.1,0.1 repeats a value"),
+    "two kinds of environment": ({"env": "CartPole-v1", "scenario": ["simple", "simple_tag"]}, "exclude each other"),
     "empty value": ({"algorithm": ["maddpg", ""]}, "--algorithm maddpg, has an empty value"),
     "a cell that cannot work": ({"scenario": ["simple_tag", "simple"], "num_agents": 4}, "simple always has 1 agent"),
     "a league of one team": ({"scenario": ["simple_tag", "simple_spread"], "league": 3}, "simple_spread has one"),

@@ -67,6 +67,8 @@ def grid(progress: Progress | bool | None = None, **settings: Unpack[GridSetting
     Settings are named as for `train`; `exp_name` is the name of the grid's folder. The same call again goes on.
     """
     named = {name.replace("-", "_"): value for name, value in settings.items()}
+    if named.get("env") and named.get("scenario"):
+        raise UsageError(f"env and scenario={named['scenario']!r} exclude each other: choose one of them.")
     axes = {k: list(v) for k, v in named.items() if k not in NOT_AXES and isinstance(v, list | tuple)}
     fixed = {name: value for name, value in named.items() if name not in axes}
 
@@ -249,7 +251,7 @@ class Whole(Progress):
 
     def _left(self) -> str:
         done = self._trained + (self._current - self._first if self._first is not None else 0)
-        if not done:
+        if not done or self.share >= 1:
             return ""
         total = sum(cell.config.training.num_episodes for cell in self._cells)
         seconds = (time.monotonic() - self._began) * total * (1 - self.share) / done

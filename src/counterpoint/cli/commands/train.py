@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 @command("Training", parses_itself=True)
 def train(words: list[str]) -> None:
     """Train a team of agents, or a grid of runs if options name several values: --algorithm maddpg,coma."""
-    if axes := grids.axes_of(words):
-        run_job(grids.job(words, axes, parse_settings, _given(words)))
-        return
-    config = parse_settings(words)
     given = _given(words)
     if {"env", "scenario"} <= given:
         env, scenario = _value(words, "--env"), _value(words, "--scenario")
         raise UsageError(f"--env {env} and --scenario {scenario} exclude each other: choose one of them.")
+    if axes := grids.axes_of(words):
+        run_job(grids.job(words, axes, parse_settings, given))
+        return
+    config = parse_settings(words)
     evaluation, checkpoints = config.evaluation, config.checkpoints
     saved = checkpoints.load_dir or str(Path(checkpoints.save_dir) / config.name)
     if sum((evaluation.restore, evaluation.display, evaluation.benchmark)) > 1:
