@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from counterpoint.policies.policy import load as load
     from counterpoint.policies.policy import random_team as random_team
     from counterpoint.runs.folder import Run as Run
+    from counterpoint.runs.folder import open_run as open_run
     from counterpoint.studies.compare import compare as compare
     from counterpoint.studies.doctor import doctor as doctor
     from counterpoint.studies.exploit import exploit as exploit
@@ -63,7 +64,7 @@ _HOMES = {
     "counterpoint.external.pettingzoo": ("to_pettingzoo",),
     "counterpoint.policies.export": ("export",),
     "counterpoint.policies.policy": ("Policy", "load", "random_team"),
-    "counterpoint.runs.folder": ("Run",),
+    "counterpoint.runs.folder": ("Run", "open_run"),
     "counterpoint.studies.compare": ("compare",),
     "counterpoint.studies.doctor": ("doctor",),
     "counterpoint.studies.exploit": ("exploit",),

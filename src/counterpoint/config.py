@@ -390,20 +390,28 @@ def external_defaults(spec: Spec, max_steps: int) -> dict[str, Any]:
     }
 
 
-def fitted(config: Config, env: Environment, given: Collection[str] | None) -> Config:
-    """Returns the settings with those that were not given chosen for an external environment.
+EXTERNAL = "masac"
+"""The algorithm of external environments: it explores by itself, where MADDPG's discrete policies may settle too early."""
 
-    Compiled worlds keep their settings, and so does a configuration whose settings all count as given (None). An algorithm that
-    has defaults of its own keeps those too: only the ones it shares with the authors' off-policy settings change.
+
+def fitted(config: Config, env: Environment, given: Collection[str] | None) -> Config:
+    """Returns the settings with those that were not given, and the algorithm if it was not, chosen for an external environment.
+
+    Compiled worlds keep their settings, and so does a configuration whose settings all count as given (None). An algorithm of
+    the user's that has defaults of its own keeps those too: only the ones it shares with the authors' off-policy settings
+    change.
     """
+    if given is None or config.preset or env.compiled is not None:
+        return config
+    config = _with_external_algorithm(config, env, given)
     entry = config.entry
-    if given is None or config.preset or env.compiled is not None or not isinstance(entry.memory(config.learning), Replay):
+    if not isinstance(entry.memory(config.learning), Replay):
         return config
     ours, usual = {**vars(training_of(entry)), **vars(entry.settings())}, {**vars(Training()), **vars(offpolicy.Settings())}
     chosen = {
         name: value
         for name, value in external_defaults(env.spec, env.max_steps).items()
-        if name in ours and name not in given and ours[name] == usual.get(name, ours[name])
+        if name in ours and name not in given and (not entry.address or ours[name] == usual.get(name, ours[name]))
     }
     t = config.training
     if "update_every" in chosen:  # each copy plays whole steps
@@ -413,6 +421,25 @@ def fitted(config: Config, env: Environment, given: Collection[str] | None) -> C
     elif "batch_size" in chosen:
         chosen["batch_size"] = min(chosen["batch_size"], t.buffer_size)
     return override(config, **chosen)
+
+
+def _with_external_algorithm(config: Config, env: Environment, given: Collection[str]) -> Config:
+    """Returns the settings with the algorithm of external environments, unless another was chosen or is needed.
+
+    Another is needed if a given option is not among that algorithm's, or if it cannot play there.
+    """
+    chosen = override(config, algorithm=EXTERNAL)
+    if {"algorithm", "good_policy", "adv_policy"} & set(given) or not set(given) & homes_of(config).keys() <= homes_of(
+        chosen
+    ).keys():
+        return config
+    try:
+        chosen.entry.check(env.spec, env.name)
+        chosen.entry.make(chosen.learning, env.spec, chosen.sees(env.spec), None)
+    except UsageError:
+        return config
+    values = flat(config)
+    return override(chosen, **{name: values[name] for name in given if name in values})
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -72,6 +72,16 @@ def test_compare_prints_tables_and_says_where_the_files_are(call: Any, tmp_path:
     assert (tmp_path / "slides" / "curves.svg").exists()
 
 
+def test_compare_takes_the_bare_name_of_a_grid(call: Any, tmp_path: Path) -> None:
+    for name, algorithm in (("maddpg", "maddpg"), ("ddpg", "ddpg")):
+        made_run(tmp_path / "runs" / "speaker", name, [1.0, 2.0], algorithm)
+    (tmp_path / "runs" / "speaker" / "grid.json").write_text("{}")
+    result = call("compare", "speaker")
+    assert (result.code, result.err) == (0, "")
+    assert "| maddpg | 2 |" in result.out
+    assert "|\n\nPairs of groups\n\n|" in result.out, "text after a Markdown table needs an empty line before it"
+
+
 REFUSED = {
     "compare": "there is nothing to compare: name at least one run",
     "compare nowhere": "nowhere is not a run, it has no config.json: check the path",
@@ -82,6 +92,9 @@ REFUSED = {
     "benchmark nowhere": "nowhere is not a run, it has no config.json: check the path",
     "train --algorithm maddpg,mapg": "mapg",
     "train --scenario simple,simple_sprad": "unknown scenario 'simple_sprad' (perhaps simple_spread?)",
+    "train --env CartPole-v1 --scenario simple,simple_tag": (
+        "--env CartPole-v1 and --scenario simple,simple_tag exclude each other: choose one of them."
+    ),
     "train --lr 0.1,nan": "--lr must be above 0, not nan.",
     "train --lr 0.1,0.1": "--lr 0.1,0.1 repeats a value: name each one once.",
     "train --lr 0.1, --display": "--lr 0.1, has an empty value: name every value.",
@@ -106,6 +119,15 @@ def test_tables_are_aligned_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
     assert "|" not in "".join(lines)
     assert any(line.endswith("  1.50") for line in lines)
     assert any("maddpg [2]" in line for line in lines)
+
+
+def test_a_narrow_terminal_never_cuts_numbers_off(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    print_table(["environment", "mean", "IQM"], [["simple_speaker_listener", "-1234.56", "-1234.78"]])
+    shown = capsys.readouterr().out
+    assert "-1234.56" in shown
+    assert "-1234.78" in shown
 
 
 def test_values_with_commas_span_a_grid_and_other_commas_do_not() -> None:

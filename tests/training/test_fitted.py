@@ -6,6 +6,7 @@ import pytest
 
 from counterpoint import config as configs
 from counterpoint import presets
+from counterpoint.algos import masac
 from counterpoint.cli import main as cli
 from counterpoint.config import Config, external_defaults, fitted, override
 from counterpoint.studies import grid as study
@@ -23,9 +24,24 @@ def values(config: Config, *names: str) -> dict[str, Any]:
 
 def test_an_external_environment_gets_settings_of_its_own() -> None:
     wanted = external_defaults(ENV.spec, ENV.max_steps)
-    assert values(fitted(CARTPOLE, ENV, {"env"}), *wanted) == wanted
+    config = override(CARTPOLE, algorithm="maddpg")
+    assert values(fitted(config, ENV, {"env", "algorithm"}), *wanted) == wanted
     assert wanted["lr"] < Config().learning.lr
     assert wanted["updates"] / wanted["update_every"] > 1 / Config().training.update_every
+
+
+def test_an_external_environment_is_learned_by_masac_unless_another_algorithm_is_chosen_or_needed() -> None:
+    config = fitted(override(CARTPOLE, batch_size=64, exp_name="mine"), ENV, {"env", "batch_size", "exp_name"})
+    assert (config.algorithm, config.training.batch_size, config.checkpoints.exp_name) == ("masac", 64, "mine")
+    assert config.learning.lr == external_defaults(ENV.spec, ENV.max_steps)["lr"]
+    assert fitted(CARTPOLE, ENV, {"env", "algorithm"}).algorithm == "maddpg"
+    assert fitted(override(CARTPOLE, temperature=0.5), ENV, {"env", "temperature"}).algorithm == "maddpg"
+
+
+def test_an_environment_with_too_many_choices_keeps_maddpg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masac, "MOST_CHOICES", 3)
+    zoo = override(Config(), env="tests.games:Zoo")
+    assert fitted(zoo, zoo.world.build(), {"env"}).algorithm == "maddpg"
 
 
 def test_the_horizon_follows_the_length_of_episodes() -> None:

@@ -22,7 +22,9 @@ from counterpoint import runs
 from counterpoint.core.errors import UsageError
 from counterpoint.envs import make
 from counterpoint.runs import stats
+from counterpoint.runs.display import last_report
 from counterpoint.runs.folder import Run
+from counterpoint.runs.tables import markdown_table
 from counterpoint.training import program, progress
 from counterpoint.training import train as experiment
 from processes import assert_same_run, finish, interrupted, newest, spawn
@@ -248,7 +250,7 @@ def two_seeds(tmp_path: Path) -> Run:
 def test_several_seeds_end_in_mean_iqm_and_interval(two_seeds: Run) -> None:
     values = [-(seed**2) - 5.0 for seed in range(5)]
     expected = stats.summary(values)
-    table = progress.final_table(two_seeds)
+    table = markdown_table(*last_report(two_seeds.rows()))
     assert (
         f"| training return of good | {expected.mean:.2f} | {expected.iqm:.2f} | {expected.low:.2f} … {expected.high:.2f} | 5 |"
         in table
@@ -296,7 +298,8 @@ def test_a_missing_extra_is_said_before_training(option: str, package: str, monk
     assert not (HOME / "never").exists()
 
 
-def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_terminal_gets_a_bar(columns: int) -> None:
     """On a pseudo-terminal: `Console` draws with control codes and still says its sentences."""
     import pty
 
@@ -309,14 +312,15 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
             "settings = config.override(config.Config(), num_episodes=10)",
             "console.start(Path('runs/x'), settings, envs.make('simple').spec)",
             "console.report({'team/good': -3.25})",
-            "console.update(5, 100, 1.0)",
+            "console.update(2, 40, 1.0)",
+            "console.update(5, 123456, 2.0)",
             "console.say('a [b] sentence')",
             "console.end()",
         ]
     )
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=follower, stderr=follower, env=os.environ | {"COLUMNS": "120"}
+        [sys.executable, "-c", program], stdout=follower, stderr=follower, env=os.environ | {"COLUMNS": str(columns)}
     )
     os.close(follower)
     output = b""
@@ -332,6 +336,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     assert "50%" in text
     assert "episode 5/10  good -3.25" in text
     assert "a [b] sentence" in text
+    assert "…" not in text, "the times are whole"
 
 
 def test_a_run_that_ends_with_its_warmup_says_that_it_learned_nothing(tmp_path: Path) -> None:

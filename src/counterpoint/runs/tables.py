@@ -61,7 +61,9 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], optional: 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for i in shown:
         numeric = bool(cells) and all(_NUMBER.fullmatch(row[i]) for row in cells)
-        table.add_column(Text(header[i]), justify="right" if numeric else "left", overflow="ellipsis" if numeric else "fold")
+        justify = "right" if numeric else "left"
+        least = max((cell_len(row[i]) for row in cells), default=0) if numeric else None  # a number is never cut off
+        table.add_column(Text(header[i]), justify=justify, overflow="fold", min_width=least)
     for row in cells:
         table.add_row(*(Text(row[i]) for i in shown))
     console.print(table)

@@ -19,6 +19,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import short_name
 from counterpoint.runs import Run, lock, open_run, stats
 from counterpoint.runs.files import expanded, make_folder, write_whole
+from counterpoint.runs.folder import GRID, RUNS
 from counterpoint.runs.stats import Curve
 from counterpoint.runs.tables import markdown_table, write_csv
 from counterpoint.studies.units import share_in_world
@@ -253,6 +254,8 @@ def _load(runs: Sequence[str | Path | Run]) -> list[Seed]:
 
 
 def _runs_in(path: Path) -> list[Run]:
+    if not path.exists() and (RUNS / path / GRID).exists():  # the bare name of a grid
+        path = RUNS / path
     if not (path / "config.json").exists():
         if inside := sorted(found.parent for found in path.glob("*/config.json")):
             return [open_run(folder) for folder in inside]

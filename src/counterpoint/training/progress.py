@@ -20,10 +20,13 @@ from counterpoint.presets import PRESETS
 from counterpoint.runs import trend
 from counterpoint.runs.display import last_report
 from counterpoint.runs.folder import Run
-from counterpoint.runs.tables import markdown_table
+from counterpoint.runs.tables import print_table
 
 Row = dict[str, Any]
 """One line of metrics: a report of one seed."""
+
+NARROW = 100
+"""Columns of a terminal below which there is no bar and no time elapsed: text comes first."""
 
 
 class Progress:
@@ -51,6 +54,8 @@ class Console(Progress):
         self._total, self._seeds = 0, 1
         self._last_line = -math.inf
         self._begun: tuple[int, int, float] | None = None
+        self._room = 0
+        """Columns for the text beside the bar; 0 if there is no terminal."""
 
     def start(self, path: Path, config: Config, spec: Spec) -> None:
         self._total, self._seeds = config.training.num_episodes, config.training.num_seeds
@@ -61,13 +66,18 @@ class Console(Progress):
         self.say(sentence)
         if sys.stdout.isatty():
             from rich import get_console, progress
+            from rich.table import Column
 
+            whole = Column(no_wrap=True)  # otherwise Rich cuts off the times before the text
             percent, text = progress.TextColumn("{task.percentage:>3.0f}%"), progress.TextColumn("{task.description}")
-            left = progress.TextColumn("left"), progress.TimeRemainingColumn()
-            bar = progress.BarColumn(
-                bar_width=max(6, min(40, get_console().width - 90))
-            )  # text comes first on narrow terminals
-            self._bar = progress.Progress(bar, percent, text, progress.TimeElapsedColumn(), *left)
+            left = progress.TextColumn("left"), progress.TimeRemainingColumn(table_column=whole)
+            if (width := get_console().width) < NARROW:
+                self._bar, self._room = progress.Progress(percent, text, *left), width - len("100%  left 0:00:00 ")
+            else:
+                size = min(40, width - 90)
+                elapsed = progress.TimeElapsedColumn(table_column=whole)
+                self._bar = progress.Progress(progress.BarColumn(bar_width=size), percent, text, elapsed, *left)
+                self._room = width - size - len(" 100%  0:00:00 left 0:00:00 ")
             self._bar.add_task("compiling", total=self._total)
             self._bar.start()
         else:
@@ -83,8 +93,11 @@ class Console(Progress):
         first_episodes, first_step, first_seconds = self._begun = self._begun or (episodes, step, seconds)
         spent = seconds - first_seconds
         speed = f"{self._seeds * (step - first_step) / spent:,.0f} steps/s" if spent > 0 else ""
-        teams = "".join(f"{team} {value:.2f}  " for team, value in self._teams.items())
-        text = f"{self.prefix}episode {episodes}/{self._total}  {teams}{speed}"
+        parts = [f"{self.prefix}episode {episodes}/{self._total}"]
+        parts += [*(f"{team} {value:.2f}" for team, value in self._teams.items()), speed]
+        while self._room and len(parts) > 1 and len("  ".join(parts)) > self._room:
+            parts.pop()
+        text = "  ".join(parts)
         new = episodes - first_episodes
         left = f"  {(self._total - episodes) * spent / new:.0f} s left" if new > 0 and episodes < self._total else ""
         self._show(episodes, text, left)
@@ -107,7 +120,9 @@ class Console(Progress):
 
     def finish(self, run: Run) -> None:
         self.end()
-        print(f"\n{final_table(run)}")
+        print()
+        print_table(*last_report(run.rows()))
+        print()
         film = f"film    {run.gif_path}\n" * run.gif_path.exists()
         print(f"curve   {run.curve_path}\n{film}policy  {run.path / 'policy.safetensors'}")
         print(f"next    counterpoint benchmark {run.path}    counterpoint play {run.path} --out team.gif", flush=True)
@@ -161,11 +176,6 @@ def _sentence(path: Path, config: Config, spec: Spec) -> str:
     tuned = f"tuned-{where}"
     hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and not config.preset else ""
     return f"{where}: {agents}, {policies}, {config.training.num_episodes} episodes{seeds} → {path}{hint}"
-
-
-def final_table(run: Run) -> str:
-    """Returns success and mean returns of a run's last report; with several seeds, their mean, IQM and 95 % interval."""
-    return markdown_table(*last_report(run.rows()))
 
 
 def require_sinks(config: Config) -> None:

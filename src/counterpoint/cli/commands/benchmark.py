@@ -83,7 +83,7 @@ def benchmark(
             lines.append(_by_seed(facts, next(iter(metrics)), given if several else ""))
         lines.append(f"{steps} steps, {'with exploration' if explore else 'greedy'} → {file}")
     header = ["per episode", "mean", "95 % over seeds", "95 % over episodes", "seeds", "episodes"]
-    print_table(["run"] * several + header, rows)
+    print_table(["run"] * several + header, rows, ["seeds", "episodes", "95 % over episodes"])
     print("\n".join(lines))
     for given, run in opened.items():
         if teams := _exploitable(run):

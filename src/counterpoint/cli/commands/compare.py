@@ -9,6 +9,9 @@ from counterpoint.cli.registry import command
 if TYPE_CHECKING:
     from counterpoint.studies.compare import Comparison
 
+OPTIONAL = ("optimality gap", "IQM", "seeds needed", "seeds", "solved")
+"""Columns that a narrow terminal leaves out, in this order; the files have them all."""
+
 
 @command("Trained runs")
 def compare(
@@ -30,7 +33,7 @@ def compare(
     Writes Markdown, CSV, LaTeX, PNG, PDF, SVG and the JSON of marl-eval to a folder.
 
     Args:
-        runs: The folders of the runs, or folders that contain runs.
+        runs: The folders of the runs, or folders that contain runs; also their names in ./runs.
         by: Settings that make the groups, such as algorithm or algorithm,lr; `run` compares single runs. Seeds never make one.
         metric: Column of metrics.csv to compare; `success` stands for eval/success.
         x: Horizontal axis of the curves.
@@ -56,7 +59,8 @@ def show(result: "Comparison") -> None:
 
     for title, header, rows in tables(result):
         print(f"{title}\n")
-        print_table(header, rows)
+        print_table(header, rows, [name for name in OPTIONAL if name in header])
+        print()
     for note in result.notes:
         print(f"note: {note}")
     print(f"by {', '.join(result.by)} → {result.files[0].parent}")
