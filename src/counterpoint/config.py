@@ -381,13 +381,19 @@ def external_defaults(spec: Spec, max_steps: int) -> dict[str, Any]:
     """Returns the settings that an external environment starts from.
 
     The authors' settings suit particle worlds that step by the million: few large steps from many samples. A Python environment
-    is slow, so each of its steps is used more often; long episodes need a longer horizon; and actors come to rest more
-    precisely on smooth critics.
+    is slow, so each of its steps is used more often; long episodes need a longer horizon, and rewards of several steps carry
+    values over it sooner; and actors come to rest more precisely on smooth critics.
     """
+    long = max_steps >= LONG_EPISODE
     return {
         **{"update_every": 10, "updates": 2, "batch_size": 256, "buffer_size": 100_000, "noise_steps": 100_000},
-        **{"lr": 1e-3, "gamma": min(0.99, max(0.9, 1 - 2 / max_steps)), "critic_activation": "silu"},
+        **{"lr": 1e-3, "tau": 0.005, "gamma": min(0.99, max(0.9, 1 - 2 / max_steps)), "n_step": 5 if long else 1},
+        **{"critic_activation": "silu"},
     }
+
+
+LONG_EPISODE = 100
+"""Steps from which an external environment learns from the rewards of several steps."""
 
 
 EXTERNAL = "masac"
@@ -420,6 +426,8 @@ def fitted(config: Config, env: Environment, given: Collection[str] | None) -> C
         chosen["buffer_size"] = max(chosen["buffer_size"], chosen.get("batch_size", t.batch_size))
     elif "batch_size" in chosen:
         chosen["batch_size"] = min(chosen["batch_size"], t.buffer_size)
+    if "n_step" in chosen and isinstance(learning := config.learning, offpolicy.Settings):
+        chosen["n_step"] = 1 if learning.standardise_rewards else min(chosen["n_step"], learning.sequence_length)
     return override(config, **chosen)
 
 
@@ -438,8 +446,8 @@ def _with_external_algorithm(config: Config, env: Environment, given: Collection
         chosen.entry.make(chosen.learning, env.spec, chosen.sees(env.spec), None)
     except UsageError:
         return config
-    values = flat(config)
-    return override(chosen, **{name: values[name] for name in given if name in values})
+    own = vars(config.learning)
+    return override(dataclasses.replace(chosen, training=config.training), **{name: own[name] for name in given if name in own})
 
 
 def to_dict(config: Config) -> dict[str, Any]:

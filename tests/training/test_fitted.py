@@ -64,6 +64,17 @@ def test_what_depends_on_a_given_value_fits_it() -> None:
     assert config.training.batch_size == config.training.buffer_size == 64
 
 
+def test_long_episodes_learn_from_several_rewards_where_that_is_possible() -> None:
+    short, long = (external_defaults(ENV.spec, steps)["n_step"] for steps in (25, 500))
+    assert short == 1 < long
+    fits = {"n_step": long}
+    assert values(fitted(CARTPOLE, ENV, {"env"}), *fits) == fits
+    config = fitted(override(CARTPOLE, standardise_rewards=True), ENV, {"env", "standardise_rewards"})
+    assert config.learning.n_step == 1
+    config = fitted(override(CARTPOLE, recurrent=True, sequence_length=2), ENV, {"env", "recurrent", "sequence_length"})
+    assert config.learning.n_step == 2
+
+
 def test_a_compiled_world_a_preset_and_a_whole_configuration_keep_theirs() -> None:
     world = Config().world.build()
     assert fitted(Config(), world, set()) == Config()
