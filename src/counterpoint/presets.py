@@ -54,6 +54,12 @@ PPO_SHARED: dict[str, Any] = {
 """Agents of a role share parameters: they cannot settle who always goes where, so they learn to decide it by position, and what
 one learns to say the other learns to understand."""
 
+PPO_VERSUS: dict[str, Any] = {
+    **PPO_PARTICLES,
+    **{"flavour": "mpe2", "share": "role", "num_episodes": 100_000, "lr_steps": 2_500_000, "entropy_steps": 2_000_000},
+}
+"""Two teams that learn against each other: many copies of the game, and small steps in which neither can run away."""
+
 PPO_SWITCH: dict[str, Any] = {"num_envs": 32, "update_every": 1600, "entropy_start": 0.03, "entropy_end": 0.003}
 """A corridor is found by exploring for long."""
 
@@ -89,6 +95,10 @@ PRESETS: dict[str, Config] = {
         **PPO_SHARED | {"flavour": "mpe2", "num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 1_500_000},
     ),
     "tuned-simple_speaker_listener": override(Config(), **SPEAKER),
+    **{
+        f"tuned-{scenario}": override(Config(), algorithm="mappo", scenario=scenario, **PPO_VERSUS)
+        for scenario in ("simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm")
+    },
     "maddpg-speaker": override(
         Config(),
         scenario="simple_speaker_listener",
