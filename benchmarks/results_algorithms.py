@@ -18,7 +18,7 @@ TALK = presets.PRECISE | {
     "lr_steps": 12_300,
 }
 BOTH_TALK = TALK | {"scenario": "simple_reference"}
-PPO = presets.PPO_PARTICLES | {"num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 2_400_000}
+PPO = presets.PPO_SHARED | {"num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 1_500_000}
 PPO_TALK, PPO_BOTH = PPO | {"scenario": "simple_speaker_listener"}, PPO | {"scenario": "simple_reference"}
 TENNIS = {name: value for name, value in vars(presets.preset("tennis").training).items() if name != "seed"}
 TWIN_TENNIS = {**TENNIS, "scenario": "tennis", "lr": 1e-3, "gamma": 0.99, "tau": 0.005, "report_every": 100, "save_rate": 200}
@@ -147,7 +147,7 @@ TEXT = """
 Results at the last report: of training, with exploration, and greedy with its 95 % interval over seeds. Every seed was
 trained on one core; steps and minutes are those of one seed. Settings were chosen on seeds from 100 on, and those of COMA as
 [its page](algorithms/coma.md) says; reported are seeds from 0 on. A seed of tennis is solved from 0.5 on, one of switch from 7.
-Published values of speaker-listener are not in this unit, except for COMA's. Published values are EPyMARL's (20 million steps for COMA, MAPPO
-and IPPO, 2 million for MADDPG) and, for continuous actions, HARL's (5 million, read off a figure).
+Published values are EPyMARL's (20 million steps for COMA, MAPPO and IPPO, 2 million for MADDPG) and, for continuous actions,
+HARL's (5 million, read off a figure).
 
 {table}"""
