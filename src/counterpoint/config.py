@@ -274,7 +274,7 @@ class Config:
     """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed actors),
     masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy optimisation with
     critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has its own defaults and
-    options."""
+    options. External environments start from masac unless you choose."""
     good_policy: TeamAlgorithm = ""
     """Algorithm of the good team."""
     adv_policy: TeamAlgorithm = ""

@@ -16,7 +16,7 @@ class TrainSettings(TypedDict, total=False):
     """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed
     actors), masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy
     optimisation with critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has
-    its own defaults and options."""
+    its own defaults and options. External environments start from masac unless you choose."""
     good_policy: str
     """Algorithm of the good team."""
     adv_policy: str
@@ -298,7 +298,7 @@ class GridSettings(TypedDict, total=False):
     """Algorithm: maddpg (critics see all agents), ddpg (critics see their own agent), matd3 (twin critics, delayed
     actors), masac (soft critics, tuned entropy), coma (one counterfactual critic), mappo and ippo (proximal policy
     optimisation with critics that see all agents or their own), or your own as my_algorithm.py:entry. Each family has
-    its own defaults and options."""
+    its own defaults and options. External environments start from masac unless you choose."""
     good_policy: str | Sequence[str]
     """Algorithm of the good team."""
     adv_policy: str | Sequence[str]
