@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "cartpole": Task("CartPole-v1", "CartPole-v1", 400, wanted=450.0),
+    "cartpole": Task("CartPole-v1", "CartPole-v1", 1000, wanted=450.0),
     "pendulum": Task("Pendulum-v1", "Pendulum-v1", 200, wanted=-200.0),
     "speaker": Task("simple_speaker_listener_v4", "mpe2.simple_speaker_listener_v4:parallel_env", 4000),
     "spread": Task("simple_spread_v3", "mpe2.simple_spread_v3:parallel_env", 4000),
