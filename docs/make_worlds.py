@@ -3,6 +3,7 @@
 Everything on a page comes from the registry: the docstring of the world's file, its fields, its `Spec` and its metrics.
 """
 
+import csv
 import dataclasses
 import inspect
 import sys
@@ -38,6 +39,23 @@ def main() -> None:
         save([episode(WORLDS[name](), seed=20)[:14]], PAGES / f"{name}.png", size=480, moments=1)
 
 
+def tuned_result(name: str) -> str:
+    """Returns a sentence about what the tuned preset of a world reaches, from the measured tables; empty if there is none."""
+    tables = Path(__file__).parent / "results"
+    presets = [f"tuned-{name}", *(preset for preset, config in PRESETS.items() if config.world.scenario == name)]
+    for preset in presets:
+        if (file := tables / "success" / f"{preset}.csv").exists():
+            values = [float(row["success"]) for row in csv.DictReader(file.open())]
+            return (
+                f"`--preset {preset}` ends with a greedy success of {sum(values) / len(values):.3f} over 1000 fresh episodes,"
+                f" and {min(values):.3f} on the worst of {len(values)} seeds ([teams that succeed](../results/success.md))."
+            )
+    met = tables / "head-to-head.csv"
+    if met.exists() and any(row["world"] == name for row in csv.DictReader(met.open())):
+        return f"What `--preset tuned-{name}` earns against the authors' settings: [head to head](../results/head-to-head.md)."
+    return ""
+
+
 def page(name: str) -> str:
     """Returns the page of a world."""
     kind = WORLDS[name]
@@ -62,6 +80,7 @@ def page(name: str) -> str:
                 f"![A moment of {name}, with agents that act at random]({name}.png)",
                 f"```\ncounterpoint train --scenario {name}\ncounterpoint play {name} --out {name}.gif\n```",
                 *([f"Presets: {', '.join(presets)}."] if presets else []),
+                *([result] if (result := tuned_result(name)) else []),
                 "## Observations and rewards",
                 about[:1].upper() + about[1:],
                 f"```text\n{facts.strip(chr(10))}\n```",
