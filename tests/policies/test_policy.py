@@ -126,7 +126,7 @@ def test_a_random_team_tries_everything_equally() -> None:
 
 
 def test_seeds_and_files_that_do_not_fit_are_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="seed_index must be below 1, the number of seeds in the run, not 1"):
+    with pytest.raises(UsageError, match=r"has one seed: leave out --seed-index 1\."):
         load(trained_run(), seed_index=1)
     run = runs.create(tmp_path, "odd", trained_run().config)
     with pytest.raises(UsageError, match="the run has saved no policy yet"):

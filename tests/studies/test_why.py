@@ -316,7 +316,7 @@ def test_the_worst_seed_is_examined(tmp_path: Path) -> None:
     run = made_run(tmp_path, "seeds", [9.0, 2.0, 8.0], first_seed=4)
     assert evidence.gather(run, play=False).seed == 5
     assert evidence.gather(run, 2, play=False).seed == 6
-    with pytest.raises(UsageError, match="seed_index must be below 3"):
+    with pytest.raises(UsageError, match="has 3 seeds: choose --seed-index from 0 to 2, not"):
         evidence.gather(run, 3)
 
 

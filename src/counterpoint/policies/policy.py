@@ -215,10 +215,7 @@ def _load(
     if not config.world.env:
         described = None  # worlds of ours are data, and know more
     config = config if described else sources.located(config, run, env)
-    if not 0 <= seed_index < config.training.num_seeds:
-        raise UsageError(
-            f"seed_index must be below {config.training.num_seeds}, the number of seeds in the run, not {seed_index}."
-        )
+    run.require_seed(seed_index)
     kept = history.episodes_of(run) if moments is None else moments  # only now: a stranger's code is refused first
     found = [history.load_at(run, at, seed_index) for at in kept]
     world: Environment = described or open_env(config, run.path, trust)

@@ -40,7 +40,7 @@ def last_report(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
 def _label(column: str) -> str:
     """Returns a column of the metrics in words."""
     kind, name = "greedy" if column.startswith("eval/") else "training", column.rpartition("/")[2]
-    return f"{kind} {name.replace('_', ' ')}" if "team/" not in column else f"{kind} return of {name}"
+    return f"{kind} {name.removeprefix('is_').replace('_', ' ')}" if "team/" not in column else f"{kind} return of {name}"
 
 
 def run_html(run: "Run") -> str:

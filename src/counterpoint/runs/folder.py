@@ -95,6 +95,14 @@ class Run:
         """Refuses the run if it names code that is not in `given`, unless it is trusted or this user made it here."""
         trust.require(self.path, _read_config(self.path), given, trusted)
 
+    def require_seed(self, index: int) -> None:
+        """Refuses the index of a seed that the run does not have."""
+        count = int(self.config["training"].get("num_seeds", 1))
+        if count == 1 and index != 0:
+            raise UsageError(f"{self.path} has one seed: leave out --seed-index {index}.")
+        if not 0 <= index < count:
+            raise UsageError(f"{self.path} has {count} seeds: choose --seed-index from 0 to {count - 1}, not {index}.")
+
     def rewrite_config(self, config: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> None:
         """Replaces the settings of a run that goes on with others, and records what changed."""
         recorded = [*self.changes, *([dict(changes)] if changes else [])]

@@ -168,8 +168,8 @@ def gather(run: Run, seed_index: int | None = None, env: str = "", trust: bool =
     """Returns what is known about a seed of a run; None stands for the seed with the worst score."""
     settings = flat(run.config)
     count, first = int(settings.get("num_seeds", 1)), int(settings.get("seed", 0))
-    if seed_index is not None and not 0 <= seed_index < count:
-        raise UsageError(f"seed_index must be below {count}, the number of seeds in the run, not {seed_index}.")
+    if seed_index is not None:
+        run.require_seed(seed_index)
     all_rows = run.rows()
     index = worst_seed(all_rows, first, count) if seed_index is None else seed_index
     case = Case(
