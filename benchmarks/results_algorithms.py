@@ -20,8 +20,7 @@ TALK = presets.PRECISE | {
 BOTH_TALK = TALK | {"scenario": "simple_reference"}
 PPO = presets.PPO_SHARED | {"num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 1_500_000}
 PPO_TALK, PPO_BOTH = PPO | {"scenario": "simple_speaker_listener"}, PPO | {"scenario": "simple_reference"}
-TENNIS = {name: value for name, value in vars(presets.preset("tennis").training).items() if name != "seed"}
-TWIN_TENNIS = {**TENNIS, "scenario": "tennis", "lr": 1e-3, "gamma": 0.99, "tau": 0.005, "report_every": 100, "save_rate": 200}
+RALLY_MATD3 = presets.RALLY | {"noise": "ou", "noise_start": 1.0, "noise_end": 0.1, "noise_steps": 60_000}
 
 
 class Cell(NamedTuple):
@@ -83,8 +82,8 @@ CELLS = [
     Cell("switch4", "COMA", "switch4-coma", None, SWITCH),
     Cell("switch4", "MAPPO", "switch4-mappo", {"preset": "mappo-switch4", **FEW}, SWITCH),
     Cell("switch4", "IPPO", "switch4-ippo", {"preset": "ippo-switch4", **FEW}, SWITCH),
-    Cell("tennis", "MATD3", "tennis-matd3", TWIN_TENNIS, BETTER, "≥ 0.5 counts as solved"),
-    Cell("tennis", "MASAC", "tennis-masac", TWIN_TENNIS, BETTER, "≥ 0.5 counts as solved"),
+    Cell("tennis", "MATD3", "tennis-matd3", RALLY_MATD3, BETTER, "≥ 0.5 counts as solved"),
+    Cell("tennis", "MASAC", "tennis-masac", {"preset": "tuned-tennis"}, BETTER, "≥ 0.5 counts as solved"),
 ]
 EXPERIMENTS: list[tuple[str, dict[str, Any], int, str]] = [
     (cell.name, cell.full, 5, f"{cell.world}, {cell.algorithm}") for cell in CELLS if cell.full is not None

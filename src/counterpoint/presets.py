@@ -77,6 +77,13 @@ TWINS: dict[str, Any] = {
 }
 """Of MATD3 and MASAC: small batches, an update for every step of ten environments, smooth critics."""
 
+RALLY: dict[str, Any] = {
+    **{"scenario": "tennis", "num_episodes": 3000, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
+    **{"updates": 4, "batch_size": 256, "buffer_size": 200_000, "warmup": 2000, "lr": 1e-3, "gamma": 0.99, "tau": 0.005},
+    **{"clip": 1.0, "norm": "layer", "n_step": 5, "critic_activation": "silu"},
+}
+"""Positions and speeds of up to 30 need normalised layers; a hit pays only when the ball has crossed the net, steps later."""
+
 PRESETS: dict[str, Config] = {
     "demo": override(Config(), exp_name="demo", **SPEAKER),
     "tuned-simple": override(
@@ -142,6 +149,7 @@ PRESETS: dict[str, Config] = {
         lr=1e-3,
         gamma=0.97,
     ),
+    "tuned-tennis": override(Config(), algorithm="masac", **RALLY),
     "tennis": override(
         Config(),
         scenario="tennis",
