@@ -13,6 +13,7 @@ from counterpoint import presets
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.folder import Run
 from counterpoint.training import train as experiment
+from counterpoint.training.external import check_external
 from counterpoint.training.program import prepare
 from stopped import Stopper, assert_same_end
 
@@ -34,10 +35,12 @@ ZOO: dict[str, Any] = {
     **{"num_units": 8, "report_every": 8, "save_rate": 8, "eval_episodes": 1, "plots_dir": "", "devices": 1},
 }
 """A choice, several heads and a box, of which one agent finishes early."""
+REMEMBERING: dict[str, Any] = {**ZOO, "recurrent": True, "num_layers": 1, "update_every": 14, "algorithm": "mappo"}
+"""Rollouts of 7 steps in episodes of 5."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [SMALL, ZOO], ids=["recurrent seeds", "external"])
+@pytest.mark.parametrize("settings", [SMALL, ZOO, REMEMBERING], ids=["recurrent seeds", "external", "recurrent external"])
 def test_a_stopped_run_ends_as_if_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
     calm = counterpoint.train(save_dir=str(tmp_path), exp_name="calm", **settings)
     with pytest.raises(experiment.Interrupted):
@@ -70,9 +73,23 @@ def test_teams_may_have_critics_of_both_kinds() -> None:
         mixed.check(mixed.world.build())
 
 
-def test_recurrent_policies_are_refused_where_workers_act(tmp_path: Path) -> None:
+def test_the_learner_remembers_what_workers_remember(tmp_path: Path) -> None:
+    """Workers follow the actors in NumPy; the learner follows actors and critics over the same observations."""
+    settings: dict[str, Any] = REMEMBERING | {"num_episodes": 9}
+    run = counterpoint.train(save_dir=str(tmp_path), exp_name="zoo", **settings)
+    state = run.load().state  # pyright: ignore[reportOptionalMemberAccess]
+    (workers,) = (value for name, value in state.items() if "positions" in name and "hidden" in name)
+    actors, critics = (next(value for name, value in state.items() if f"carry.{part}" in name) for part in ("actor", "critic"))
+    assert np.abs(workers).max() > 1e-3, "the last rollout ended in the middle of an episode"
+    np.testing.assert_allclose(workers, actors, atol=1e-5)
+    assert np.abs(critics - actors).max() > 1e-3
+
+
+def test_acting_states_that_workers_cannot_have_are_refused() -> None:
+    program = prepare(configs.override(configs.Config(), **ZOO)).program
+    strange = program.algo._replace(begin=lambda key: np.zeros(3, np.float32))
     with pytest.raises(UsageError, match="worker processes without JAX, which cannot record what this algorithm's acting"):
-        prepare(configs.override(configs.Config(), **ZOO, recurrent=True))
+        check_external(program._replace(algo=strange))
 
 
 @pytest.mark.parametrize("name", [name for name in presets.PRESETS if name.startswith(("mappo", "ippo"))])

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from counterpoint.algos.base import Agents
+from counterpoint.algos.base import Agents, Algorithm, Carry
 from counterpoint.core import prng
 from counterpoint.core.action_stats import stacked
 from counterpoint.core.errors import Diverged, UsageError
 from counterpoint.core.numpy_policy import Layer, Rules, num_hidden
+from counterpoint.core.ops import tree_select
 from counterpoint.core.types import Key, Transition
 from counterpoint.external.adapters import LAST
 from counterpoint.external.environment import setup_of
@@ -52,11 +53,13 @@ class ExternalStates(NamedTuple):
     step: Int[Array, ""]
     serial: Int[Array, ""]
     """The rollout's number; 0 before the first, when none is in progress."""
+    carry: Any = ()
+    """[E, …]: what recurrent networks remember before the rollout, if learning starts from there (on-policy)."""
 
 
 def check_external(program: Program) -> None:
     """Refuses an algorithm whose policy or whose memory needs more than worker processes without JAX can provide."""
-    _empty_actors(program)
+    layers, _ = _empty_actors(program)
     env, algo = program.env, program.algo
 
     def act(key: Key) -> Any:
@@ -65,8 +68,8 @@ def check_external(program: Program) -> None:
         return algo.act(algo.policy(algo.init(key)), carry, obs, key, jnp.int32(0), legal if env.has_masks else None)[2]
 
     recorded = jax.tree.leaves(jax.eval_shape(act, prng.key(0)))
-    carried = [] if _plays_ahead(program) else jax.tree.leaves(_carry_shapes(program))
-    if recorded or carried:
+    carried = [] if _plays_ahead(program) or num_hidden(layers) else jax.tree.leaves(_carry_shapes(program))
+    if recorded or carried:  # what recurrent networks remember can be computed again, see `followed`
         raise UsageError(
             f"--env {env.name} is stepped by worker processes without JAX, which cannot record what this algorithm's acting"
             " leaves for learning: choose another --algorithm or a compiled environment."
@@ -82,6 +85,29 @@ def _empty_actors(program: Program) -> tuple[tuple[Layer, ...], Rules]:
 
 def _carry_shapes(program: Program) -> Any:
     return jax.eval_shape(program.algo.begin, prng.key(0))
+
+
+def followed(
+    algo: Algorithm,
+    policy: Any,
+    carry: Carry,
+    obs: Float[Array, "T E N O"],
+    legal: Bool[Array, "T E N A"] | None,
+    done: Bool[Array, "T E"],
+) -> Carry:
+    """Returns what recurrent networks remember after a rollout, given what they remembered before it."""
+
+    def follow(carry: Carry, seen: Any) -> tuple[Carry, None]:
+        obs, legal, done = seen
+        carry = algo.act(policy, carry, obs, prng.key(0), jnp.int32(0), legal)[1]
+        return tree_select(done, _begun(algo, len(done)), carry), None
+
+    return jax.lax.scan(follow, carry, (obs, legal, done))[0]
+
+
+def _begun(algo: Algorithm, num_envs: int) -> Carry:
+    """Returns the carry of E environments at the start of an episode."""
+    return jax.vmap(lambda _: algo.begin(prng.key(0)))(jnp.arange(num_envs))
 
 
 def _plays_ahead(program: Program) -> bool:
@@ -194,6 +220,9 @@ class Host:
         shapes = _carry_shapes(program)
         self._carry = None if jax.tree.leaves(shapes) else shapes
         """The carry that transitions record: the empty one, or none at all, because a replay memory does not store it."""
+        self._follows = self._carry is None and not self._ahead
+        """Whether the carry is computed here: that of recurrent networks, from whose memory on-policy learning starts."""
+        self._follow = jax.jit(partial(followed, program.algo))
         self._asked = 0
 
     @property
@@ -212,7 +241,8 @@ class Host:
     def _start(self, key: Key) -> ExternalStates:
         entropy = _words(key)
         seeds = np.random.default_rng(entropy).integers(2**31, size=self._program.schedule.num_envs)
-        return self._states([new_position(self._setup, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
+        states = self._states([new_position(self._setup, int(seed)) for seed in seeds], self._empty, entropy, 0, 0)
+        return states._replace(carry=_begun(self._program.algo, len(seeds))) if self._follows else states
 
     def _states(
         self, positions: list[EnvPosition], layers: tuple[Layer, ...], entropy: Any, step: int, serial: int
@@ -237,8 +267,8 @@ class Host:
         self, agents: Agents, states: ExternalStates, key: Key, step: Int[Array, ""]
     ) -> tuple[ExternalStates, Transition, Finished]:
         """Returns a rollout: the one in progress, after which the workers begin the next, or one of the current policy."""
-        layers, schedule = self.layers(self._program.algo.policy(agents)), self._program.schedule
-        serial = int(states.serial)
+        policy, schedule = self._program.algo.policy(agents), self._program.schedule
+        layers, serial = self.layers(policy), int(states.serial)
         if serial == 0 or not self._ahead:
             serial += 1
             words = states.entropy if self._ahead else np.asarray(_words(key), np.uint32)
@@ -256,8 +286,12 @@ class Host:
         columns = [_side_by_side(column) for column in zip(*(copy[:11] for copy in played), strict=True)]
         obs, action, reward, next_obs, terminated, alive, done, returns, lengths, legal, next_legal = columns
         self._refuse_bad_rewards(reward, int(states.step))
+        carry = self._carry
+        if self._follows:
+            carry = jax.tree.map(lambda leaf: leaf[None], states.carry)
+            after = after._replace(carry=self._follow(policy, states.carry, obs, legal, done))
         masks = {"legal": legal, "next_legal": next_legal}
-        steps = Transition(obs, action, reward, next_obs, terminated, alive, done, carry=self._carry, **masks)
+        steps = Transition(obs, action, reward, next_obs, terminated, alive, done, carry=carry, **masks)
         ended = np.int32(done.sum()), returns[done].sum(axis=0, dtype=np.float32), np.float32(lengths[done].sum())
         return after, steps, Finished(*ended)  # pyright: ignore[reportArgumentType]
 
