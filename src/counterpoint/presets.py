@@ -78,7 +78,7 @@ TWINS: dict[str, Any] = {
 """Of MATD3 and MASAC: small batches, an update for every step of ten environments, smooth critics."""
 
 RALLY: dict[str, Any] = {
-    **{"scenario": "tennis", "num_episodes": 3000, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
+    **{"scenario": "tennis", "num_episodes": 2200, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
     **{"updates": 4, "batch_size": 256, "buffer_size": 200_000, "warmup": 2000, "lr": 1e-3, "gamma": 0.99, "tau": 0.005},
     **{"clip": 1.0, "norm": "layer", "n_step": 5, "critic_activation": "silu"},
 }
