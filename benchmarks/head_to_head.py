@@ -79,7 +79,10 @@ def met(world: str) -> list[list[str]]:
 
 def known() -> list[list[str]]:
     """Returns the rows measured so far."""
-    return [list(row.values()) for row in csv.DictReader(TABLE.open())] if TABLE.exists() else []
+    if not TABLE.exists():
+        return []
+    with TABLE.open() as file:
+        return [list(row.values()) for row in csv.DictReader(file)]
 
 
 def report(worlds: list[str]) -> None:

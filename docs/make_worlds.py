@@ -45,15 +45,21 @@ def tuned_result(name: str) -> str:
     presets = [f"tuned-{name}", *(preset for preset, config in PRESETS.items() if config.world.scenario == name)]
     for preset in presets:
         if (file := tables / "success" / f"{preset}.csv").exists():
-            values = [float(row["success"]) for row in csv.DictReader(file.open())]
+            values = [float(row["success"]) for row in _rows(file)]
             return (
                 f"`--preset {preset}` ends with a greedy success of {sum(values) / len(values):.3f} over 1000 fresh episodes,"
                 f" and {min(values):.3f} on the worst of {len(values)} seeds ([teams that succeed](../results/success.md))."
             )
     met = tables / "head-to-head.csv"
-    if met.exists() and any(row["world"] == name for row in csv.DictReader(met.open())):
+    if met.exists() and any(row["world"] == name for row in _rows(met)):
         return f"What `--preset tuned-{name}` earns against the authors' settings: [head to head](../results/head-to-head.md)."
     return ""
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    """Returns the rows of a CSV file."""
+    with table.open() as file:
+        return list(csv.DictReader(file))
 
 
 def page(name: str) -> str:

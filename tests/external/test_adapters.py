@@ -197,7 +197,6 @@ def test_rewards_of_several_numbers_are_refused_in_the_step_that_gives_them() ->
         ({"env": "games:Zoo", "teams": ("bear",)}, "--teams bear must have the form NAME=TEAM"),
         ({"env": "games:Zoo", "num_agents": 2}, "give the size of --env by --scenario-args"),
         ({"teams": ("a=b",)}, "--teams a=b is for --env; simple has its own teams: leave it out."),
-        ({"env": "games:Match", "algorithm": "coma", "recurrent": True}, "cannot record what this algorithm's acting"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_a_sentence(settings: dict[str, Any], sentence: str) -> None:

@@ -170,7 +170,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "empty value": ({"algorithm": ["maddpg", ""]}, "--algorithm maddpg, has an empty value"),
     "a cell that cannot work": ({"scenario": ["simple_tag", "simple"], "num_agents": 4}, "simple always has 1 agent"),
     "a league of one team": ({"scenario": ["simple_tag", "simple_spread"], "league": 3}, "simple_spread has one"),
-    "an ensemble without replay": ({"algorithm": ["maddpg", "coma"], "ensemble": 3}, "coma has none"),
+    "an ensemble without replay": ({"algorithm": ["maddpg", "coma"], "ensemble": 3}, "coma has others"),
     "name with a slash": ({"lr": [0.1, 0.2], "exp_name": "a/b"}, "--exp-name must be the name of a folder"),
 }
 
