@@ -152,6 +152,30 @@ class TwoHeads(Reading):
         return state.cue * side(action[0, :2]) + action[0, 4]
 
 
+@dataclass(frozen=True)
+class Kinds(Reading):
+    """Two agents of different kinds and sizes: the first matches the cue and has a second head, the second steers to it."""
+
+    obs_sizes: ClassVar[tuple[int, ...]] = (1, 2)
+    action_spaces: ClassVar[tuple[ActionSpace, ...]] = (Discrete((2, 3)), Box(1, -1.0, 3.0))
+
+    def observe(self, state):
+        return jnp.stack([jnp.stack([state.cue, 0.0 * state.cue]), jnp.stack([state.cue, state.time.astype(jnp.float32)])])
+
+    def reward(self, state, action):
+        return state.cue * side(action[0, :2]) + action[0, 4] - (action[1, 0] - state.cue) ** 2
+
+
+@dataclass(frozen=True)
+class Choices(Kinds):
+    """The same without the steering, for algorithms whose actions are discrete."""
+
+    action_spaces: ClassVar[tuple[ActionSpace, ...]] = (Discrete((2, 3)), COIN)
+
+    def reward(self, state, action):
+        return state.cue * side(action[0, :2]) * side(action[1, :2]) + action[0, 4]
+
+
 class RelayState(NamedTuple):
     ticket: jax.Array
     """Drawn at reset: tells episodes apart."""

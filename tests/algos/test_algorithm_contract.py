@@ -9,25 +9,39 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import counterpoint
+import probes
 from counterpoint.algos import base
 from counterpoint.algos.base import TD_ERRORS, Replay, entries, visibility
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
+from counterpoint.runs.folder import Run
+from counterpoint.training import train as experiment
 from probes import spec_of
+from stopped import Stopper, assert_same_end
 
 QUICKLY = {"xla_backend_optimization_level": 0}
 OWN = str(Path(__file__).parents[2] / "examples" / "own_algorithm.py") + ":entry"
 
 
-def remembering(entry):
-    """The entry with recurrent networks, as another algorithm: sequences of three steps after one that refreshes memory."""
-    fields = [("recurrent", bool, True), ("sequence_length", int, 3), ("burn_in", int, 1)]
-    settings = dataclasses.make_dataclass(f"Recurrent{entry.name}", fields, bases=(entry.settings,), frozen=True)
-    return dataclasses.replace(entry, name=f"{entry.name}-recurrent", settings=settings, learners=False)
+def variant(name, kind, **settings):
+    """The entry with other defaults, as another algorithm."""
+    entry = entries()[name]
+    fields = [(field, type(value), value) for field, value in settings.items() if field in entry.settings.__dataclass_fields__]
+    chosen = dataclasses.make_dataclass(f"{kind}{name}", fields, bases=(entry.settings,), frozen=True)
+    return dataclasses.replace(entry, name=f"{name}-{kind}", settings=chosen, learners=False)
 
 
-VARIANTS = {f"{name}-recurrent": remembering(entries()[name]) for name in ("maddpg", "ddpg", "matd3", "masac")}
+VARIANTS = {
+    entry.name: entry
+    for entry in (
+        # sequences of three steps after one that refreshes memory
+        *(variant(name, "recurrent", recurrent=True, sequence_length=3, burn_in=1) for name in entries()),
+        *(variant(name, "shared", share="role") for name in ("maddpg", "matd3", "masac", "coma", "mappo")),
+        *(variant(name, "attention", share="role", critic="attention") for name in ("maddpg", "matd3")),
+    )
+}
 ENTRIES = [*entries(), OWN, *VARIANTS]
 SEQUENCES = 2
 """Sequences of a recurrent minibatch."""
@@ -39,7 +53,7 @@ def find(name):
 
 
 SPECS = {
-    "plain": spec_of((2, 2), (Discrete((3,)), Discrete((3,)))),
+    "plain": dataclasses.replace(spec_of((2, 2), (Discrete((3,)), Discrete((3,)))), roles=("twin", "twin")),
     "padded heads": spec_of((4, 2), (Discrete((2, 3)), Discrete((4,)))),
     "continuous": spec_of((3, 2), (Box(1, 0.0, 1.0), Box(2, -1.0, 1.0))),
     "mixed": spec_of((2, 3), (Discrete((2, 2)), Box(1, -1.0, 3.0))),
@@ -55,7 +69,7 @@ def supported(entry):
 
 MASKED = ("padded heads", "mixed")
 """Specs that are tried with masks; the others without: each spec, and each of both, with every algorithm."""
-QUICK = {("maddpg-recurrent", "padded heads"), ("masac-recurrent", "mixed")}
+QUICK = {("maddpg-recurrent", "padded heads"), ("masac-recurrent", "mixed"), ("matd3-attention", "plain")}
 """Variants that are tried each time."""
 
 
@@ -261,3 +275,38 @@ def test_plain_networks_act_like_the_policy(name):
 
         expected = jax.jit(act, compiler_options=QUICKLY)(agents, obs)
         np.testing.assert_allclose(numpy_policy.greedy(team, obs), expected, atol=2e-6)
+
+
+RUN = {
+    **{"num_units": 8, "num_layers": 1, "num_envs": 4, "num_seeds": 2, "devices": 2, "num_episodes": 48, "max_episode_len": 3},
+    **{"report_every": 8, "save_rate": 8, "eval_episodes": 1, "plots_dir": "", "scenario_args": ("max_steps=3",)},
+}
+REPLAYED = {"batch_size": 16, "warmup": 24, "update_every": 12, "buffer_size": 120}
+ON_POLICY = {"update_every": 24, "epochs": 2, "minibatches": 2}
+LEARNING = ("num_units", "num_layers", "epochs", "minibatches")
+"""Settings that not every algorithm has."""
+
+
+def run_of(name):
+    """A small run of two seeds in a world with padding and, if the algorithm takes both, actions of both kinds."""
+    entry = find(name)
+    world = "Kinds" if "continuous" in entry.actions else "Choices"
+    fields = entry.settings.__dataclass_fields__
+    more = REPLAYED if isinstance(entry.memory(entry.settings()), Replay) else ON_POLICY
+    settings = {field: value for field, value in (RUN | more).items() if field in fields or field not in LEARNING}
+    return settings | {"algorithm": name, "env": f"{probes.__file__}:{world}"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*entries(), OWN], ids=lambda name: find(name).name)
+def test_a_stopped_run_of_two_seeds_ends_as_if_left_alone_and_devices_do_not_matter(name, tmp_path):
+    settings = run_of(name) | {"save_dir": str(tmp_path)}
+    calm = counterpoint.train(exp_name="calm", **settings)
+    with pytest.raises(experiment.Interrupted):
+        counterpoint.train(exp_name="rough", progress=Stopper(after=2), **settings)
+    assert len(Run(tmp_path / "rough").rows()) < len(calm.rows())
+    assert_same_end(calm, counterpoint.resume(tmp_path / "rough"))
+    alone = counterpoint.train(exp_name="alone", **settings | {"devices": 1})
+    losses = [[[value for key, value in row.items() if "loss" in key] for row in run.rows()] for run in (calm, alone)]
+    learnt = next(k for k, row in enumerate(losses[0]) if row and np.isfinite(row).all())
+    np.testing.assert_allclose(losses[0][learnt], losses[1][learnt], rtol=1e-3, atol=1e-4)

@@ -180,6 +180,8 @@ class Rows(NamedTuple):
     reward: Float[Array, "B K"]
     terminated: Bool[Array, "B K"]
     alive: Float[Array, "B K"]
+    living: Float[Array, " K"]
+    """The share of the living samples, over all devices."""
     weight: Float[Array, "B K"]
 
 
@@ -198,6 +200,7 @@ def rows_of(problem: Problem, shared: Sharing, batch: Transition, m: int) -> Row
         reward=batch.reward[:, members],
         terminated=batch.terminated[:, members],
         alive=alive,
+        living=offpolicy.mean_over(problem.axis)(jnp.mean(alive, axis=0)),
         weight=weight,
     )
 
@@ -240,7 +243,7 @@ def _squares(rows: Rows, raw: Float[Array, "B K A"]) -> Float[Array, "B K"]:
 
 def _per_living(rows: Rows, weighted: Float[Array, "B K"]) -> Float[Array, " K"]:
     """Returns means over living samples, given numbers that are zero for the others."""
-    return jnp.mean(weighted, axis=0) / jnp.maximum(jnp.mean(rows.alive, axis=0), 1e-6)
+    return jnp.mean(weighted, axis=0) / jnp.maximum(rows.living, 1e-6)
 
 
 def make(
