@@ -99,7 +99,7 @@ TENNIS = """
 
 Two rackets keep a ball in the air. `counterpoint train --scenario tennis` starts from the preset `tennis` (MADDPG,
 Ornstein-Uhlenbeck noise, two updates per step, 1200 episodes); `tuned-tennis` is MASAC with normalised layers and returns of
-five steps (eight copies of the game, an update per two steps, 2200 episodes), chosen on seed 100, where it was solved after
+five steps (eight copies of the game, an update per two steps, 2000 episodes), chosen on seed 100, where it was solved after
 1700 episodes, and with returns of one step not after 2600. Solved is a mean of 100 episodes of at least 0.5 for the better
 agent. The first row of each judges the greedy policy after every 100 episodes of training; the second, which is stricter, the
 training episodes themselves, with noise and the mean of both agents. Minutes are those of wall time, on cores that had other

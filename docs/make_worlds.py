@@ -52,7 +52,7 @@ def tuned_result(name: str) -> str:
             )
     met = tables / "head-to-head.csv"
     if met.exists() and any(row["world"] == name for row in _rows(met)):
-        return f"What `--preset tuned-{name}` earns against the authors' settings: [head to head](../results/head-to-head.md)."
+        return "What a preset earns here against teams with the authors' settings: [head to head](../results/head-to-head.md)."
     return ""
 
 

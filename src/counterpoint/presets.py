@@ -78,7 +78,7 @@ TWINS: dict[str, Any] = {
 """Of MATD3 and MASAC: small batches, an update for every step of ten environments, smooth critics."""
 
 RALLY: dict[str, Any] = {
-    **{"scenario": "tennis", "num_episodes": 2200, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
+    **{"scenario": "tennis", "num_episodes": 2000, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
     **{"updates": 4, "batch_size": 256, "buffer_size": 200_000, "warmup": 2000, "lr": 1e-3, "gamma": 0.99, "tau": 0.005},
     **{"clip": 1.0, "norm": "layer", "n_step": 5, "critic_activation": "silu"},
 }
@@ -103,8 +103,8 @@ PRESETS: dict[str, Config] = {
     ),
     "tuned-simple_speaker_listener": override(Config(), **SPEAKER),
     **{
-        f"tuned-{scenario}": override(Config(), algorithm="mappo", scenario=scenario, **PPO_VERSUS)
-        for scenario in ("simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm")
+        f"mappo-{name}": override(Config(), algorithm="mappo", scenario=f"simple_{name}", **PPO_VERSUS)
+        for name in ("adversary", "push", "tag", "crypto", "world_comm")
     },
     "maddpg-speaker": override(
         Config(),
