@@ -106,9 +106,7 @@ def measured(rows: Rows, unit: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def line(cell: Cell, rows: Rows) -> list[str]:
-    """Returns a row of the table; cells without runs say so."""
-    if not rows:
-        return [cell.world, cell.algorithm, cell.unit, "0", *["not measured"] * 5, cell.published]
+    """Returns a row of the table."""
     training, greedy = measured(rows, cell.unit)
     low, high = stats.bootstrap_interval(greedy)
     ends = list({row["seed"]: row for row in rows}.values())
@@ -137,7 +135,10 @@ def section(rows_of: Callable[[str], Rows]) -> str:
         "worst … best",
         "published",
     ]
-    return TEXT.format(table=tables.markdown_table(header, [line(cell, rows_of(cell.name)) for cell in CELLS]))
+    found = [(cell, rows_of(cell.name)) for cell in CELLS]
+    missing = [f"{cell.algorithm} in {cell.world}" for cell, rows in found if not rows]
+    text = TEXT.format(table=tables.markdown_table(header, [line(cell, rows) for cell, rows in found if rows]))
+    return text + (f"\nNot measured: {', '.join(missing)}.\n" if missing else "")
 
 
 TEXT = """
