@@ -437,9 +437,8 @@ def _with_external_algorithm(config: Config, env: Environment, given: Collection
     Another is needed if a given option is not among that algorithm's, or if it cannot play there.
     """
     chosen = override(config, algorithm=EXTERNAL)
-    if {"algorithm", "good_policy", "adv_policy"} & set(given) or not set(given) & homes_of(config).keys() <= homes_of(
-        chosen
-    ).keys():
+    lost = set(given) & homes_of(config).keys() - homes_of(chosen).keys()
+    if lost or {"algorithm", "good_policy", "adv_policy"} & set(given):
         return config
     try:
         chosen.entry.check(env.spec, env.name)

@@ -58,7 +58,7 @@ PPO_VERSUS: dict[str, Any] = {
     **PPO_PARTICLES,
     **{"flavour": "mpe2", "share": "role", "num_episodes": 100_000, "lr_steps": 2_500_000, "entropy_steps": 2_000_000},
 }
-"""Two teams that learn against each other: many copies of the game, and small steps in which neither can run away."""
+"""Two teams that learn against each other in many copies of the game."""
 
 PPO_SWITCH: dict[str, Any] = {"num_envs": 32, "update_every": 1600, "entropy_start": 0.03, "entropy_end": 0.003}
 """A corridor is found by exploring for long."""

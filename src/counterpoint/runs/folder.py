@@ -97,7 +97,7 @@ class Run:
 
     def require_seed(self, index: int) -> None:
         """Refuses the index of a seed that the run does not have."""
-        count = int(self.config["training"].get("num_seeds", 1))
+        count = int(self.config.get("training", {}).get("num_seeds", 1))
         if count == 1 and index != 0:
             raise UsageError(f"{self.path} has one seed: leave out --seed-index {index}.")
         if not 0 <= index < count:
