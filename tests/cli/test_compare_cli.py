@@ -188,7 +188,7 @@ def test_benchmark_measures_one_seed_if_asked(call: Any, tmp_path: Path) -> None
     assert one["seeds"][0]["metrics"] == every["seeds"][1]["metrics"]
     wrong = call("benchmark", path, "--seed-index", 2)
     assert wrong.code == 2
-    assert "seed_index must be below 2" in wrong.err
+    assert "has 2 seeds: choose --seed-index from 0 to 1, not 2" in wrong.err
 
 
 def test_benchmark_hands_on_which_policy_and_which_environment(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
