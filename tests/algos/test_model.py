@@ -84,7 +84,7 @@ def test_a_critic_of_ones_own_reads_those_it_sees_and_no_padding(joint):
 
 
 def test_q_with_own_action_is_q_of_the_changed_joint_vector():
-    problem = maddpg.Problem(UNEQUAL, heads_of(UNEQUAL), np.ones((2, 2), bool), None, MODEL)
+    problem = maddpg.Problem(UNEQUAL, heads_of(UNEQUAL), np.ones((2, 2), bool), model=MODEL)
     batch = offpolicy.in_columns(jax.tree.map(jnp.asarray, random_batch(UNEQUAL, 0)))
     critic = init(prng.key(0), jnp.ones(18), jnp.ones(1))
     view = offpolicy.view_of(
