@@ -1,35 +1,57 @@
-"""Cross-plays MAPPO's presets of the competitive worlds with the authors' settings.
+"""Plays the tuned presets of the competitive worlds against the authors' settings, on both sides.
 
-    python benchmarks/head_to_head.py [train|report] [WORLD …]
+    python benchmarks/head_to_head.py [train|authors|tuned|report] [WORLD …]
 
-Trains five seeds (0 to 4) of each world with `--preset mappo-…` and with the authors' settings (25 000 episodes, as in the
-paper), in results/head-to-head/; finished runs are not trained again. `counterpoint.tournament` then lets both kinds of teams
-meet both kinds of opponents, and the table goes to docs/results/head-to-head.md.
+Trains five seeds (0 to 4) of each world with `--preset tuned-…` and with the authors' settings (25 000 episodes, as in the
+paper), in results/head-to-head/; finished runs are not trained again. Every seed then meets the opponents of every other seed,
+so nobody plays those with whom it was trained. The tables go to docs/results/head-to-head.md.
 """
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import counterpoint
 from counterpoint.runs import open_run
 from counterpoint.runs.tables import markdown_table
+from counterpoint.studies.reproduce.lowe2017_ensembles import cross, means, resampled
+from counterpoint.studies.tournament import Arena, open_world, player_of, two_teams
 from counterpoint.training.train import is_finished
 
 WORLDS = ("simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm")
-KINDS = ("authors", "mappo")
-SEEDS, EPISODES = 5, 25_000
+KINDS = ("authors", "tuned")
+SEEDS, EPISODES, PLAYED = 5, 25_000, 200
 FOLDER, PAGE, TABLE = Path("results/head-to-head"), Path("docs/results/head-to-head.md"), Path("docs/results/head-to-head.csv")
-COLUMNS = ("world", "team", "opponents", *(f"{kind}{end}" for kind in KINDS for end in ("", " low", " high")), "minutes")
+COLUMNS = ("world", "team", "row", "authors", "tuned", "difference", "low", "high", "minutes")
+MATCH = "match"
 ABOUT = """# Head to head with the authors' settings
 
-`python benchmarks/head_to_head.py` trains five seeds of competitive worlds with MAPPO's presets (`--preset mappo-push`, …)
-and with the authors' settings (25,000 episodes), and lets them meet. Each row is one side of a world: what its agents earn per
-episode against the same opponents if the authors' settings trained them, and if the preset did, with 95 % intervals over seeds.
-A preset is better where the second number is higher. Minutes are those of training all five seeds on one core. The presets
-were chosen on seed 100 of simple_tag, these are seeds 0 to 4. Worlds that are missing have not been measured.
+`python benchmarks/head_to_head.py` trains five seeds of each competitive world with its tuned preset and with the authors'
+settings (25,000 episodes, as in the paper), and lets them meet. Every seed meets the opponents of the four other seeds (200
+greedy episodes each), so nobody plays those with whom it was trained. Returns are those of one agent per episode, mpe2 flavour;
+higher is better for the team that is named. Intervals (95 %) resample the seeds of both sides. Settings were chosen on seeds
+from 100 on; these are seeds 0 to 4.
 
-"""
+## Both sides swapped
+
+In a match the preset plays one team against the authors' opponents, and then the other. Each row compares what the
+preset's team earns in such a match with what the authors' team of the same name earns in it.
+
+{matches}
+## Against the same opponents
+
+Each row is one team against the same unseen opponents, once trained by the authors' settings and once by the preset.
+
+{same}
+## How long it took
+
+Minutes of training all five seeds on one core, beside other work.
+
+{minutes}"""
 
 
 def trained(world: str, kind: str) -> counterpoint.Run:
@@ -39,8 +61,8 @@ def trained(world: str, kind: str) -> counterpoint.Run:
         run = open_run(path)
         return run if is_finished(run, int(run.config["training"]["num_episodes"])) else counterpoint.resume(path)
     places = {"save_dir": str(FOLDER), "exp_name": path.name, "plots_dir": "", "num_seeds": SEEDS, "devices": 1}
-    if kind == "mappo":
-        return counterpoint.train(preset=f"mappo-{world.removeprefix('simple_')}", **places)
+    if kind == "tuned":
+        return counterpoint.train(preset=f"tuned-{world}", **places)
     return counterpoint.train(scenario=world, num_episodes=EPISODES, save_rate=5000, **places)
 
 
@@ -50,18 +72,33 @@ def minutes(run: counterpoint.Run) -> float:
 
 
 def met(world: str) -> list[list[str]]:
-    """Returns the rows of a world: each team against each kind of opponents."""
-    runs = {kind: trained(world, kind) for kind in KINDS}
-    found = counterpoint.tournament([run.path for run in runs.values()], out=FOLDER / f"{world}-tournament")
-    cells = {(Path(cell.row).name, Path(cell.column).name): cell.returns for cell in found.cells}
-    took = " and ".join(f"{minutes(runs[kind]):.1f}" for kind in ("mappo", "authors"))
-    rows = []
-    for side, team in enumerate(found.teams):
-        for opponents in KINDS:
-            pairs = [(kind, opponents) if side == 0 else (opponents, kind) for kind in KINDS]
-            values = [cells[f"{world}-{row}", f"{world}-{column}"][team] for row, column in pairs]
-            numbers = [f"{number:.2f}" for value in values for number in value]
-            rows.append([world, team, opponents, *numbers, took])
+    """Returns the rows of a world: the match, and each team against each kind of opponents."""
+    runs = [trained(world, kind) for kind in KINDS]
+    env = open_world([str(runs[0].path)])
+    teams, arena = two_teams(env), Arena(env)
+    players = [player_of(str(run.path), env) for run in runs]
+    sides = [np.array([own == team for own in env.spec.teams]) for team in teams]
+
+    def returns(row: int, column: int, team: int) -> Callable[[int, int], float]:
+        def play(k: int, j: int) -> float:
+            pair = (players[row].teams[teams[0]][k], players[column].teams[teams[1]][j])
+            return float(np.asarray(arena.play(pair, PLAYED, seed=SEEDS * k + j).returns)[:, sides[team]].mean())
+
+        return play
+
+    took, rows = " and ".join(f"{minutes(run):.1f}" for run in runs), []
+    for team, name in enumerate(teams):
+        tables = np.array([[cross(returns(row, column, team), SEEDS) for column in range(2)] for row in range(2)])
+        cells, drawn = means(tables), resampled(tables)
+        own = (
+            (lambda c, kind, against: c[..., kind, against]) if team == 0 else (lambda c, kind, against: c[..., against, kind])
+        )
+        for opponents in (MATCH, *KINDS):
+            against = (1, 0) if opponents == MATCH else (KINDS.index(opponents),) * 2
+            values = [own(cells, kind, against[kind]) for kind in range(2)]
+            low, high = np.percentile(own(drawn, 1, against[1]) - own(drawn, 0, against[0]), [2.5, 97.5])
+            numbers = [*values, values[1] - values[0], low, high]
+            rows.append([world, name, opponents, *(f"{number:.3f}" for number in numbers), took])
     return rows
 
 
@@ -74,33 +111,39 @@ def known() -> list[list[str]]:
 
 
 def report(worlds: list[str]) -> None:
-    """Plays the worlds, and writes the table of all that were played."""
+    """Plays the worlds, and writes the tables of all that were played."""
     rows = {world: [row for row in known() if row[0] == world] for world in WORLDS}
     rows |= {world: met(world) for world in worlds}
+    lines = [row for own in rows.values() for row in own]
     with TABLE.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(row for own in rows.values() for row in own)
-    header = [
-        "world",
-        "team",
-        "opponents trained by",
-        "authors' settings",
-        "MAPPO's preset",
-        "better",
-        "minutes, preset and authors'",
-    ]
-    lines = []
-    for world, team, opponents, *numbers, took in (row for own in rows.values() for row in own):
-        theirs, low, high, ours, our_low, our_high = map(float, numbers)
-        apart = our_low > high or low > our_high
-        better = ("the preset" if ours > theirs else "authors'") + ("" if apart else ", intervals overlap")
-        cells = [f"{theirs:.2f} [{low:.2f}, {high:.2f}]", f"{ours:.2f} [{our_low:.2f}, {our_high:.2f}]"]
-        lines.append(
-            [world, team, {"authors": "the authors' settings", "mappo": "the preset"}[opponents], *cells, better, took]
-        )
-    PAGE.write_text(ABOUT + markdown_table(header, lines))
-    print(markdown_table(header, lines))
+        writer.writerows(lines)
+    names = {"authors": "the authors' settings", "tuned": "the preset"}
+    text = ABOUT.format(
+        matches=markdown_table(
+            ["world", "team", "authors' team v preset", "preset's team v authors'", "difference", "better"],
+            [[row[0], row[1], *shown(row)] for row in lines if row[2] == MATCH],
+        ),
+        same=markdown_table(
+            ["world", "team", "opponents trained by", "authors' settings", "preset", "difference", "better"],
+            [[row[0], row[1], names[row[2]], *shown(row)] for row in lines if row[2] != MATCH],
+        ),
+        minutes=markdown_table(
+            ["world", "authors' settings", "preset"],
+            [[world, *own[0][-1].split(" and ")] for world, own in rows.items() if own],
+        ),
+    )
+    PAGE.write_text(text)
+    print(text)
+
+
+def shown(row: list[str]) -> list[Any]:
+    """Returns the cells of a row: both returns, their difference and who is better."""
+    theirs, ours, difference, low, high = map(float, row[3:8])
+    better = "the preset" if difference > 0 else "the authors'"
+    apart = "" if low > 0 or high < 0 else ", not told apart"
+    return [f"{theirs:.2f}", f"{ours:.2f}", f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]", better + apart]
 
 
 def main(part: str = "", *chosen: str) -> None:
