@@ -130,7 +130,7 @@ PRESETS: dict[str, Config] = {
         batch_size=256,
     ),
     "matd3-spread": override(
-        Config(), algorithm="matd3", scenario="simple_spread", actions="continuous", num_episodes=25_000, **TWINS
+        Config(), algorithm="matd3", scenario="simple_spread", actions="continuous", num_episodes=10_000, **TWINS
     ),
     "masac-spread": override(Config(), algorithm="masac", scenario="simple_spread", num_episodes=25_000, **TWINS),
     "masac-switch2-v0": override(
