@@ -14,11 +14,11 @@ FEW = {"eval_episodes": 1}
 TALK = presets.PRECISE | {
     "flavour": "openai",
     "scenario": "simple_speaker_listener",
-    "num_episodes": 15_000,
-    "lr_steps": 12_300,
+    "num_episodes": 10_000,
+    "lr_steps": 8_200,
 }
 BOTH_TALK = TALK | {"scenario": "simple_reference"}
-PPO = presets.PPO_SHARED | {"num_episodes": 120_000, "lr_steps": 3_000_000, "entropy_steps": 1_500_000}
+PPO = presets.PPO_SHARED | {"num_episodes": 80_000, "lr_steps": 2_000_000, "entropy_steps": 1_000_000}
 PPO_TALK, PPO_BOTH = PPO | {"scenario": "simple_speaker_listener"}, PPO | {"scenario": "simple_reference"}
 RALLY_MATD3 = presets.RALLY | {"noise": "ou", "noise_start": 1.0, "noise_end": 0.1, "noise_steps": 60_000}
 
