@@ -44,7 +44,7 @@ def with_live_units(run: Run, rows: Rows) -> Rows:
 
 
 def section(rows_of: Callable[[str], Rows]) -> str:
-    """The table of who stays mute, and how likely so large a difference between the authors' code and ours is."""
+    """Returns the table of mute speakers, with the tests of the difference between the authors' code and ours."""
     titles = {THEIRS: "the authors' own code"} | {name: title for name, _, _, title in EXPERIMENTS}
     ends = {name: list({row["seed"]: row for row in rows_of(name)}.values()) for name in titles}
     mute = {name: [row for row in rows if row["team/good"] < MUTE] for name, rows in ends.items()}
@@ -54,12 +54,12 @@ def section(rows_of: Callable[[str], Rows]) -> str:
         others = [row for row in rows if row["team/good"] >= MUTE]
         lines.append([titles[name], len(rows), len(mute[name]), len(solved[name]), _units(mute[name]), _units(others)])
     header = ["", "seeds", "mute", "above −20", "live units of mute speakers", "of others"]
-    chances = {"mute": _chance(mute, ends), "solved": _chance(solved, ends)}
-    return TEXT.format(table=tables.markdown_table(header, lines), **chances)
+    tests = {"mute": _p_value(mute, ends), "solved": _p_value(solved, ends)}
+    return TEXT.format(table=tables.markdown_table(header, lines), **tests)
 
 
-def _chance(kept: dict[str, Rows], ends: dict[str, Rows]) -> str:
-    """How likely the authors' code and ours in its setting would differ as much in a share, if they do the same."""
+def _p_value(kept: dict[str, Rows], ends: dict[str, Rows]) -> str:
+    """Returns the p-value of Fisher's exact test that a share is the same with the authors' code and with ours in its setting."""
     counts = [[len(kept[name]), len(ends[name]) - len(kept[name])] for name in (THEIRS, "speaker-early-order")]
     return f"{fisher_exact(counts).pvalue:.2f}"
 
@@ -79,9 +79,8 @@ trains. Authors' settings after 6000 episodes; mute is below −26, a unit of th
 goal makes it positive. The authors' own code was run by `benchmarks/authors.py`, everything else by `make results`:
 
 {table}
-The authors' code and ours with its order, minibatches and weights, if they do the same, would differ as much in the share
-of mute seeds with the chance {mute}, and in the share above −20 with the chance {solved} (Fisher's exact tests, both
-sides). So their code loses speakers as ours does; after 6000 episodes ours is further, for reasons we have not looked for.
-Their code was not run to 60 000 episodes. Of our own settings the order of updates makes no difference to speakers, and the
-initial weights do.
+We compare the authors' code with ours in its order, minibatches and weights by Fisher's exact test (two-sided): p = {mute}
+for the share of mute seeds, p = {solved} for the share above −20. So their code loses speakers as ours does. After 6000 episodes
+ours is further ahead; we have not looked for the reason, and their code was not run to 60 000 episodes. Among our own
+settings, the order of updates makes no difference to speakers, and the initial weights do.
 """
