@@ -59,7 +59,7 @@ def section(rows_of: Callable[[str], Rows]) -> str:
 
 
 def _p_value(kept: dict[str, Rows], ends: dict[str, Rows]) -> str:
-    """Returns the p-value of Fisher's exact test that a share is the same with the authors' code and with ours in its setting."""
+    """Returns the p-value of Fisher's exact test that a share is the same with the authors' code and with ours."""
     counts = [[len(kept[name]), len(ends[name]) - len(kept[name])] for name in (THEIRS, "speaker-early-order")]
     return f"{fisher_exact(counts).pvalue:.2f}"
 
@@ -80,7 +80,7 @@ goal makes it positive. The authors' own code was run by `benchmarks/authors.py`
 
 {table}
 We compare the authors' code with ours in its order, minibatches and weights by Fisher's exact test (two-sided): p = {mute}
-for the share of mute seeds, p = {solved} for the share above −20. So their code loses speakers as ours does. After 6000 episodes
-ours is further ahead; we have not looked for the reason, and their code was not run to 60 000 episodes. Among our own
+for the share of mute seeds, p = {solved} for the share above −20. So their code loses speakers as ours does. After 6000
+episodes ours is further ahead; we have not looked for the reason, and their code was not run to 60 000 episodes. Among our own
 settings, the order of updates makes no difference to speakers, and the initial weights do.
 """
