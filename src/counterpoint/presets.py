@@ -103,8 +103,8 @@ PRESETS: dict[str, Config] = {
     ),
     "tuned-simple_speaker_listener": override(Config(), **SPEAKER),
     **{
-        f"mappo-{name}": override(Config(), algorithm="mappo", scenario=f"simple_{name}", **PPO_VERSUS)
-        for name in ("adversary", "push", "tag", "crypto", "world_comm")
+        f"tuned-{name}": override(Config(), algorithm="mappo", scenario=name, **PPO_VERSUS)
+        for name in ("simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm")
     },
     "maddpg-speaker": override(
         Config(),
