@@ -54,12 +54,6 @@ PPO_SHARED: dict[str, Any] = {
 """Agents of a role share parameters: they cannot settle who always goes where, so they learn to decide it by position, and what
 one learns to say the other learns to understand."""
 
-PPO_VERSUS: dict[str, Any] = {
-    **PPO_PARTICLES,
-    **{"flavour": "mpe2", "share": "role", "num_episodes": 100_000, "lr_steps": 2_500_000, "entropy_steps": 2_000_000},
-}
-"""Two teams that learn against each other in many copies of the game."""
-
 PPO_SWITCH: dict[str, Any] = {"num_envs": 32, "update_every": 1600, "entropy_start": 0.03, "entropy_end": 0.003}
 """A corridor is found by exploring for long."""
 
@@ -70,6 +64,11 @@ PRECISE: dict[str, Any] = {
 """Fresh data, many small steps that fall to zero (--lr-steps), a short horizon and smooth critics: teams that arrive."""
 
 SPEAKER: dict[str, Any] = {"scenario": "simple_speaker_listener", "num_episodes": 15_000, "lr_steps": 12_300, **PRECISE}
+
+VERSUS: dict[str, Any] = PRECISE | {
+    **{"gamma": 0.95, "num_units": 64, "buffer_size": 200_000, "num_episodes": 15_000, "lr_steps": 12_300}
+}
+"""Two teams: a longer memory keeps many versions of the opponents, so that a team does not adapt to the last one only."""
 
 TWINS: dict[str, Any] = {
     **{"num_envs": 10, "update_every": 10, "batch_size": 256, "buffer_size": 200_000},
@@ -103,7 +102,7 @@ PRESETS: dict[str, Config] = {
     ),
     "tuned-simple_speaker_listener": override(Config(), **SPEAKER),
     **{
-        f"tuned-{name}": override(Config(), algorithm="mappo", scenario=name, **PPO_VERSUS)
+        f"tuned-{name}": override(Config(), scenario=name, **VERSUS)
         for name in ("simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm")
     },
     "maddpg-speaker": override(
