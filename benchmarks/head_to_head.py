@@ -51,7 +51,8 @@ Each row is one team against the same unseen opponents, once trained by the auth
 
 Minutes of training all five seeds on one core, beside other work.
 
-{minutes}"""
+{minutes}
+{missing}"""
 
 
 def trained(world: str, kind: str) -> counterpoint.Run:
@@ -133,6 +134,7 @@ def report(worlds: list[str]) -> None:
             ["world", "authors' settings", "preset"],
             [[world, *own[0][-1].split(" and ")] for world, own in rows.items() if own],
         ),
+        missing=f"Not measured: {', '.join(missing)}.\n" if (missing := [world for world in WORLDS if not rows[world]]) else "",
     )
     PAGE.write_text(text)
     print(text)
