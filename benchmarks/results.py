@@ -1,11 +1,13 @@
 """`make results`: the learning results of docs/results.md, trained from nothing, resumable at any moment.
 
-Each job is one seed of one experiment, a run in results/<experiment>/; finished jobs are kept as small tables under
-docs/results/. Two jobs run at a time, one core each. `--only NAME` limits, `--report` only writes docs/results.md anew.
+Each job is one experiment, whose seeds are trained in one program, a run in results/<experiment>/; finished seeds are kept as
+small tables under docs/results/, with their share of the program's seconds. Two jobs run at a time, one core each.
+`--only NAME` limits, `--report` only writes docs/results.md anew.
 """
 
 import argparse
 import csv
+import itertools
 import math
 import multiprocessing
 import os
@@ -58,36 +60,31 @@ EXPERIMENTS = [
 ]
 
 
-def train_one(experiment: str, seed: int) -> None:
-    """One seed, from its last checkpoint if there is one, on one core."""
+def train_seeds(experiment: str, first: int, count: int) -> None:
+    """Trains adjacent seeds of an experiment in one program on one core, from its last checkpoint if there is one."""
     from counterpoint import config as configs
     from counterpoint.training.train import resume, train
 
     chosen = next(e for e in EXPERIMENTS if e.name == experiment)
-    table = TABLES / experiment / f"seed{seed}.csv"
-    folder = RUNS / experiment / f"seed{seed}"
-    if table.exists():
-        return
+    name = f"seed{first}" if count == 1 else f"seeds{first}-{first + count - 1}"
+    folder = RUNS / experiment / name
     if (folder / "config.json").exists():
         run = resume(folder, progress=False)
     else:
-        own = {
-            "seed": seed,
-            "devices": 1,
-            "save_dir": str(RUNS / experiment),
-            "exp_name": f"seed{seed}",
-            "plots_dir": "",
-            "save_rate": 5000,
-        }
-        settings = dict(chosen.settings)
+        settings = {"num_seeds": count} | chosen.settings
+        own = {"seed": first, "devices": 1, "save_dir": str(RUNS / experiment), "exp_name": name, "plots_dir": ""}
         base = presets.preset(settings.pop("preset")) if "preset" in settings else configs.Config()
-        run = train(configs.override(base, **(settings | own)), progress=False)
-    table.parent.mkdir(parents=True, exist_ok=True)
+        run = train(configs.override(base, **(settings | own | {"save_rate": 5000})), progress=False)
     rows = run.rows()
-    write_table(results_speaker.with_live_units(run, rows) if experiment.startswith("speaker-early") else rows, table)
+    (TABLES / experiment).mkdir(parents=True, exist_ok=True)
+    if experiment.startswith("speaker-early"):
+        rows = results_speaker.with_live_units(run, rows)
+    for seed in range(first, first + count):
+        mine = [row | {"seconds": row["seconds"] / count} for row in rows if row["seed"] == seed] if count > 1 else rows
+        write_table(mine, TABLES / experiment / f"seed{seed}.csv")
     shutil.copyfile(run.gif_path, TABLES / experiment / "team.gif")
     shutil.rmtree(run.path / "checkpoints")
-    print(f"{experiment} seed {seed} done", flush=True)
+    print(f"{experiment} {name} done", flush=True)
 
 
 def write_table(rows: list[dict[str, Any]], path: Path) -> None:
@@ -98,10 +95,17 @@ def write_table(rows: list[dict[str, Any]], path: Path) -> None:
         writer.writerows(rows)
 
 
-def jobs(only: str) -> Iterator[tuple[str, int]]:
+def jobs(only: str) -> Iterator[tuple[str, int, int]]:
+    """Yields the missing seeds of each experiment as (experiment, first seed, how many adjacent ones)."""
     for experiment in EXPERIMENTS:
         if only in experiment.name:
-            yield from ((experiment.name, seed) for seed in range(experiment.seeds))
+            missing = [k for k in range(experiment.seeds) if not (TABLES / experiment.name / f"seed{k}.csv").exists()]
+            for _, adjacent in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
+                seeds = [seed for _, seed in adjacent]
+                if experiment.name.startswith("tennis"):  # a program lasts as long as its longest rallies
+                    yield from ((experiment.name, seed, 1) for seed in seeds)
+                else:
+                    yield experiment.name, seeds[0], len(seeds)
 
 
 PUBLISHED_SPREAD = [
@@ -291,7 +295,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.report:
         with multiprocessing.get_context("spawn").Pool(2, initializer=_limit_to_one_core) as pool:
-            pool.starmap(train_one, jobs(options.only), chunksize=1)
+            pool.starmap(train_seeds, jobs(options.only), chunksize=1)
     report()
 
 
