@@ -462,7 +462,7 @@ def test_the_best_response_to_a_mixed_strategy_earns_its_value(tmp_path: Path) -
 @pytest.mark.parametrize("algorithm", ["maddpg", "mappo"])
 def test_a_best_response_starts_from_the_actors_of_a_run(algorithm: str, tmp_path: Path) -> None:
     """With a step size near zero the response chooses as the run's own prey does, but as itself: sharing is undone."""
-    more = {"share": "role", "num_units": 16, "devices": 1, "plots_dir": "", "eval_episodes": 2}
+    more: dict[str, Any] = {"share": "role", "num_units": 16, "devices": 1, "plots_dir": "", "eval_episodes": 2}
     more |= {"batch_size": 64, "warmup": 100, "temperature": 0.5} if algorithm == "maddpg" else {}
     run = counterpoint.train(
         scenario="simple_tag", algorithm=algorithm, num_episodes=150, save_dir=str(tmp_path), exp_name="run", **more
@@ -493,7 +493,28 @@ def test_a_best_response_starts_from_the_actors_of_a_run(algorithm: str, tmp_pat
 def test_networks_that_are_no_perceptrons_are_no_start(tmp_path: Path) -> None:
     world = make("simple_push")
     for name, extra in {"recurrent": {"algorithm": "mappo", "recurrent": True}, "normalised": {"norm": "layer"}}.items():
-        settings = {"scenario": "simple_push", "num_episodes": 8, "devices": 1, "num_units": 4, "plots_dir": "", **extra}
+        settings: dict[str, Any] = {
+            "scenario": "simple_push",
+            "num_episodes": 8,
+            "devices": 1,
+            "num_units": 4,
+            "plots_dir": "",
+            **extra,
+        }
         run = counterpoint.train(save_dir=str(tmp_path), exp_name=name, eval_episodes=0, **settings)
         assert opponents.perceptrons_of(opponents.Source(str(run.path)), world, "good") is None, name
     assert opponents.perceptrons_of(opponents.Source(f"{HERE}:silent"), world, "good") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", ["simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm"])
+def test_both_teams_of_every_competitive_world_can_be_exploited(world: str, tmp_path: Path) -> None:
+    """The response starts from the actors of the run, whose observations and actions are padded to those of the other team."""
+    settings = TINY | {"scenario": world, "num_episodes": 16}
+    run = counterpoint.train(save_dir=str(tmp_path), exp_name="run", **settings)
+    for team in ("adversary", "good"):
+        result = exploit(run, team, 128, episodes=8, out=tmp_path / team, devices=1, eval_episodes=2, num_envs=64)
+        assert result.gain is not None
+        assert result.gain.mean >= 0 or result.found_in != str(run.path)
+        assert result.run.config["learning"]["num_units"] == TINY["num_units"]
+        assert result.run.config["algorithm"] == "mappo"
