@@ -462,14 +462,15 @@ def test_the_best_response_to_a_mixed_strategy_earns_its_value(tmp_path: Path) -
 @pytest.mark.parametrize("algorithm", ["maddpg", "mappo"])
 def test_a_best_response_starts_from_the_actors_of_a_run(algorithm: str, tmp_path: Path) -> None:
     """With a step size near zero the response chooses as the run's own prey does, but as itself: sharing is undone."""
-    more: dict[str, Any] = {"share": "role", "num_units": 16, "devices": 1, "plots_dir": "", "eval_episodes": 2}
+    more: dict[str, Any] = {"share": "role", "num_units": 16, "devices": 1, "plots_dir": "", "eval_episodes": 2, "num_seeds": 2}
     more |= {"batch_size": 64, "warmup": 100, "temperature": 0.5} if algorithm == "maddpg" else {}
     run = counterpoint.train(
         scenario="simple_tag", algorithm=algorithm, num_episodes=150, save_dir=str(tmp_path), exp_name="run", **more
     )
     world = make("simple_tag")
-    (candidate,) = candidates_of(str(run.path), world, "adversary", False)
+    _, candidate = candidates_of(str(run.path), world, "adversary", False)
     assert candidate.source is not None
+    assert candidate.source.seed_index == 1
     layers = opponents.perceptrons_of(candidate.source, world, "adversary")
     assert layers is not None
     assert [layer.weight.shape for layer in layers] == [(3, 16, 16), (3, 16, 16), (3, 16, 5)]
