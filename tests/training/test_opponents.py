@@ -22,7 +22,7 @@ from counterpoint.core.spaces import Spec
 from counterpoint.envs import make
 from counterpoint.envs.against import Against, part_of
 from counterpoint.runs.folder import Run
-from counterpoint.studies.exploit import chosen, exploit, respond, trained
+from counterpoint.studies.exploit import Candidate, best_of, candidates_of, exploit, respond, trained
 from counterpoint.studies.tournament import Arena, Cell, Value, elo, entry_of, player_of, rated, resampled, tournament
 from counterpoint.training import opponents
 from counterpoint.training import train as experiment
@@ -34,6 +34,8 @@ RPS: dict[str, Any] = {
     **{"env": matrix_games.RockPaperScissors, "num_envs": 10, "update_every": 10, "batch_size": 32, "num_units": 8},
     **{"num_episodes": 1500, "warmup": 50, "devices": 1, "report_every": 500, "eval_episodes": 2, "plots_dir": ""},
 }
+QUICK: dict[str, Any] = {"num_envs": 16, "update_every": 64, "minibatches": 1, "num_units": 8, "devices": 1, "eval_episodes": 2}
+"""Settings of a best response in a matrix game."""
 HERE = str(Path(matrix_games.__file__))
 
 
@@ -401,9 +403,7 @@ def test_cells_with_the_same_seeds_draw_the_same_ones() -> None:
 @pytest.mark.slow
 def test_exploitability_of_paper_is_two(row: Run, tmp_path: Path) -> None:
     """Rock, against which the row was trained, loses 1 against paper; the best response, scissors, wins 1."""
-    quick = {name: value for name, value in RPS.items() if name not in ("env", "num_episodes", "warmup")}
-    more = quick | {"num_seeds": 1, "critic_activation": "relu", "lr": 0.01}
-    result = exploit(row, "row", num_episodes=1500, episodes=100, out=tmp_path, **more)
+    result = exploit(row, "row", num_episodes=3000, episodes=100, out=tmp_path, **QUICK)
     assert result.responder == "col"
     assert result.incumbent
     assert result.gain
@@ -428,16 +428,15 @@ def test_the_incumbents_are_a_response_among_others(row: Run) -> None:
         opponents.load_team(opponents.Source(f"{HERE}:{name}"), world, team)
         for name, team in (("scissors", "col"), ("rock", "row"))
     )
-    learned = {"learned": trained(row, world, "row")}
-    assert chosen(Arena(world), scissors, learned | {"incumbent": [rock]}, "row", 20) == ("incumbent", rock)
-    assert chosen(Arena(world), scissors, learned, "row", 20)[0] == "learned"
+    learned, incumbent = trained(row, world, "row"), Candidate("incumbent", rock)
+    assert best_of(Arena(world), scissors, [*learned, incumbent], "row", 20) is incumbent
+    assert best_of(Arena(world), scissors, learned, "row", 20) in learned
 
 
 @pytest.mark.slow
 def test_a_rival_may_be_the_best_response(row: Run, tmp_path: Path) -> None:
-    """Nothing is learned in two episodes; scissors of another file beat the paper that the row plays."""
-    quick = {name: value for name, value in RPS.items() if name not in ("env", "num_episodes", "warmup")} | {"num_seeds": 1}
-    result = exploit(row, "row", 2, episodes=100, out=tmp_path, rivals=[f"col={HERE}:scissors"], **quick, warmup=1000)
+    """Nothing is learned with so small a step; scissors of another file beat the paper that the row plays."""
+    result = exploit(row, "row", 2, episodes=100, out=tmp_path, rivals=[f"col={HERE}:scissors"], **QUICK, lr=1e-9)
     assert result.found_in == f"col={HERE}:scissors"
     np.testing.assert_allclose(result.response.mean, 1.0, atol=0.1)
 
@@ -445,10 +444,8 @@ def test_a_rival_may_be_the_best_response(row: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_best_response_to_a_mixed_strategy_earns_its_value(tmp_path: Path) -> None:
     """Against ½ rock, ¼ paper, ¼ scissors paper earns ½ − ¼: exploitability ¼, since the game's value is 0."""
-    quick = {name: value for name, value in RPS.items() if name not in ("env", "num_episodes", "warmup")}
     config = configs.override(configs.Config(), env=matrix_games.RockPaperScissors)
-    more = quick | {"num_seeds": 1, "critic_activation": "relu", "lr": 0.003, "batch_size": 128}
-    run = respond(config, "col", f"{HERE}:mostly_rock", 4000, 0, tmp_path, None, more)
+    run = respond(config, "col", f"{HERE}:mostly_rock", 20_000, 0, tmp_path, None, QUICK)
     world = matrix_games.RockPaperScissors()
     players = [
         opponents.load_team(opponents.Source(place), world, team)
@@ -459,3 +456,66 @@ def test_the_best_response_to_a_mixed_strategy_earns_its_value(tmp_path: Path) -
     chosen = players[1].act(players[1].parameters, (), jnp.ones((2, 1)), prng.key(0), None)[0][0]
     assert int(np.argmax(chosen)) == 1
     assert float(chosen[1]) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["maddpg", "mappo"])
+def test_a_best_response_starts_from_the_actors_of_a_run(algorithm: str, tmp_path: Path) -> None:
+    """With a step size near zero the response chooses as the run's own prey does, but as itself: sharing is undone."""
+    more: dict[str, Any] = {"share": "role", "num_units": 16, "devices": 1, "plots_dir": "", "eval_episodes": 2, "num_seeds": 2}
+    more |= {"batch_size": 64, "warmup": 100, "temperature": 0.5} if algorithm == "maddpg" else {}
+    run = counterpoint.train(
+        scenario="simple_tag", algorithm=algorithm, num_episodes=150, save_dir=str(tmp_path), exp_name="run", **more
+    )
+    world = make("simple_tag")
+    _, candidate = candidates_of(str(run.path), world, "adversary", False)
+    assert candidate.source is not None
+    assert candidate.source.seed_index == 1
+    layers = opponents.perceptrons_of(candidate.source, world, "adversary")
+    assert layers is not None
+    assert [layer.weight.shape for layer in layers] == [(3, 16, 16), (3, 16, 16), (3, 16, 5)]
+    still = {"devices": 1, "lr": 1e-9, "eval_episodes": 2}
+    config = configs.from_dict(run.config)
+    response = respond(config, "good", str(run.path), 128, 0, tmp_path / "out", None, still, layers)
+    assert response.config["learning"]["num_units"] == 16
+    (_, last) = trained(response, world, "adversary")
+    obs = world.reset(prng.key(1))[1]
+    old, new = (c.policy.act(c.policy.parameters, (), obs, prng.key(0), None)[0][:3] for c in (candidate, last))
+    np.testing.assert_array_equal(np.argmax(old, axis=1), np.argmax(new, axis=1))
+    raw = last.policy.parameters.actor.network.body
+    np.testing.assert_allclose(raw[-1].weight, layers[-1].weight, atol=1e-5)
+    if algorithm == "maddpg":  # what the soft action puts on a choice is how often the response makes it
+        hidden = jnp.einsum("ni,nio->no", obs[:3, : layers[0].weight.shape[1]], layers[0].weight) + layers[0].bias
+        hidden = jnp.einsum("ni,nio->no", jax.nn.relu(hidden), layers[1].weight) + layers[1].bias
+        logits = jnp.einsum("ni,nio->no", jax.nn.relu(hidden), layers[2].weight) + layers[2].bias
+        np.testing.assert_allclose(jax.nn.softmax(logits), old, atol=1e-5)
+
+
+def test_networks_that_are_no_perceptrons_are_no_start(tmp_path: Path) -> None:
+    world = make("simple_push")
+    for name, extra in {"recurrent": {"algorithm": "mappo", "recurrent": True}, "normalised": {"norm": "layer"}}.items():
+        settings: dict[str, Any] = {
+            "scenario": "simple_push",
+            "num_episodes": 8,
+            "devices": 1,
+            "num_units": 4,
+            "plots_dir": "",
+            **extra,
+        }
+        run = counterpoint.train(save_dir=str(tmp_path), exp_name=name, eval_episodes=0, **settings)
+        assert opponents.perceptrons_of(opponents.Source(str(run.path)), world, "good") is None, name
+    assert opponents.perceptrons_of(opponents.Source(f"{HERE}:silent"), world, "good") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", ["simple_adversary", "simple_push", "simple_tag", "simple_crypto", "simple_world_comm"])
+def test_both_teams_of_every_competitive_world_can_be_exploited(world: str, tmp_path: Path) -> None:
+    """The response starts from the actors of the run, whose observations and actions are padded to those of the other team."""
+    settings = TINY | {"scenario": world, "num_episodes": 16}
+    run = counterpoint.train(save_dir=str(tmp_path), exp_name="run", **settings)
+    for team in ("adversary", "good"):
+        result = exploit(run, team, 128, episodes=8, out=tmp_path / team, devices=1, eval_episodes=2, num_envs=64)
+        assert result.gain is not None
+        assert result.gain.mean >= 0 or result.found_in != str(run.path)
+        assert result.run.config["learning"]["num_units"] == TINY["num_units"]
+        assert result.run.config["algorithm"] == "mappo"

@@ -31,6 +31,7 @@ from counterpoint.algos.onpolicy import Network, Problem, agent_means, as_rows, 
 from counterpoint.algos.sharing import Share, Sharing
 from counterpoint.core.actions import Heads, gumbel, heads_of, masked, sampled
 from counterpoint.core.checks import above, at_least, fraction
+from counterpoint.core.nets import Params
 from counterpoint.core.ops import Moments, clip_by_norm, masked_mean
 from counterpoint.core.spaces import Box, Spec
 from counterpoint.core.types import Key, Transition
@@ -640,6 +641,20 @@ def make(config: Config, spec: Spec, sees: np.ndarray | None = None, axis: str |
         policy=lambda agents: Acting(agents.nets.actor, agents.nets.critic if config.recurrent else None),
         metrics=METRICS,
     )
+
+
+def starting_from(layers: Params, algo: Algorithm) -> Algorithm:
+    """Returns the algorithm with agents that begin with these perceptrons [N, …] as actors; without recurrence and sharing."""
+
+    def init(key: Key) -> Agents:
+        agents = algo.init(key)
+        actor = agents.nets.actor
+        shapes, wanted = (jax.tree.map(jnp.shape, found) for found in (layers, actor.network.body))
+        if shapes != wanted:
+            raise ValueError(f"actors of shapes {shapes} cannot start as {wanted}")
+        return agents._replace(nets=agents.nets._replace(actor=actor._replace(network=Network(layers))))
+
+    return algo._replace(init=init)
 
 
 def actors(config: Config, spec: Spec, acting: Acting) -> Actors | None:

@@ -28,7 +28,7 @@ from counterpoint.core import numpy_policy, prng
 from counterpoint.core.actions import heads_of, masked, relaxed, sampled
 from counterpoint.core.errors import UsageError
 from counterpoint.core.loading import first_line, is_address, load_object
-from counterpoint.core.nets import Gru, Layer, Norm
+from counterpoint.core.nets import Gru, Layer, Norm, Params
 from counterpoint.core.spaces import Box, Discrete, Spec
 from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment, Key
@@ -231,6 +231,32 @@ def load_parameters(run: Run, source: Source, config: Config, spec: Spec) -> tup
         raise UsageError(f"the policy of {run.path} does not fit its config.json: restore both, or train anew.")
     chosen = [jnp.asarray(tensors[name][source.seed_index]) for name in names]
     return algo, jax.tree.unflatten(jax.tree.structure(shapes), chosen)
+
+
+def perceptrons_of(source: Source, env: Environment, team: str, trust: bool = False) -> Params | None:
+    """Returns the networks [M, …] of a team of a run, whose outputs are log-probabilities, or None if it has no such ones.
+
+    Scripts, exports, recurrent and normalised networks, and networks of the user's own are something else.
+    """
+    if source.kind != "run":
+        return None
+    run = open_run(source.place)
+    config = settings_of(run, trust)
+    own = learning_spec(config, config.world.build().spec)
+    found = actors_of(config, own)(load_parameters(run, source, config, own)[1])
+    if found is None or not isinstance(found.layers, tuple) or isinstance(found.layers, Network):
+        return None
+    *hidden, last = found.layers
+    widths = {layer.weight.shape[-1] for layer in hidden}
+    if len(widths) != 1 or any(layer.norm is not None for layer in found.layers):
+        return None
+    rules, spec = found.rules, part_of(env.spec, [a for a, t in zip(env.spec.agents, env.spec.teams, strict=True) if t == team])
+    soft = rules.get("world_action") == "soft" and all(isinstance(space, Discrete) for space in spec.action_spaces)
+    scale, a = 1 / rules.get("temperature", 1.0) if soft else 1.0, spec.act_size
+    first = hidden[0]._replace(weight=hidden[0].weight[:, : spec.obs_size])
+    last = Layer(scale * last.weight[..., :a], scale * last.bias[..., :a])
+    rows = np.array([own.agents.index(agent) for agent in spec.agents])
+    return jax.tree.map(lambda leaf: leaf[rows], (first, *hidden[1:], last))
 
 
 def in_layout(policy: TeamPolicy, own: Spec, spec: Spec, place: str) -> TeamPolicy:

@@ -20,6 +20,7 @@ import numpy as np
 
 from counterpoint import config as configs
 from counterpoint import presets, runs
+from counterpoint.algos.base import Algorithm
 from counterpoint.algos.sharing import sharing_of
 from counterpoint.config import Config
 from counterpoint.core import prng
@@ -84,13 +85,15 @@ def train(
     config: Config | None = None,
     progress: Progress | bool | None = None,
     given: Collection[str] | None = None,
+    starting: Callable[[Algorithm], Algorithm] | None = None,
     **settings: Unpack[TrainSettings],
 ) -> Run:
     """Trains a new run to its end; settings are named as on the command line: train(scenario="simple").
 
     Progress is shown as a bar on a terminal, as one updating line in a notebook, and as lines elsewhere; progress=False shows
     nothing. Settings that are left out are chosen for an external environment. A whole `config` is taken as it is, unless
-    `given` names which of its settings were chosen on purpose.
+    `given` names which of its settings were chosen on purpose. `starting` returns the algorithm with another beginning, such as
+    with the actors of another run; a run that is resumed goes on from its checkpoint.
     """
     refuse_nested("counterpoint.train")
     if config is None:
@@ -101,6 +104,8 @@ def train(
         config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
     prepared = prepare(sources.absolute(config), given, trust=config.evaluation.trust)
+    if starting is not None:
+        prepared = prepared._replace(program=prepared.program._replace(algo=starting(prepared.program.algo)))
     config = prepared.config
     require_sinks(config)
     require_ray(config)
