@@ -47,6 +47,11 @@ def batch_of(spec, seed=0):
     )
 
 
+def block(*members):
+    """The agents with these numbers."""
+    return attention.Block(np.array(members), len(members))
+
+
 def one(agents, m=0):
     return jax.tree.map(lambda leaf: leaf[m], agents)
 
@@ -69,7 +74,7 @@ def test_values_are_those_of_the_formula(spec):
     critic, batch, roles = one(agents).critic, batch_of(spec), attention.role_table(spec)
     assert roles.shape == (3, 2 if spec is PACK else 0)
     everyone = attention.pool(critic, "relu", roles, batch.obs, batch.action)
-    found = attention.q(critic, "relu", everyone, np.array([0, 2]))
+    found = attention.q(critic, "relu", everyone, block(0, 2))
     expected = numpy_q(jax.tree.map(np.asarray, critic), roles, *map(np.asarray, (batch.obs, batch.action)))
     np.testing.assert_allclose(found, expected[:, [0, 2]], rtol=1e-4, atol=1e-5)
 
@@ -80,12 +85,11 @@ def test_own_actions_change_only_ones_own_value():
     critic, batch, roles = one(agents).critic, batch_of(PACK), attention.role_table(PACK)
     new = jnp.asarray(np.random.default_rng(1).uniform(size=batch.action.shape), jnp.float32)
     everyone = attention.pool(critic, "relu", roles, batch.obs, batch.action)
-    members = np.arange(3)
-    swapped = attention.embedded(critic, "relu", roles, batch.obs, new)
-    found = attention.q_with_own_actions(critic, "relu", everyone, members, swapped)
-    for i in members:
+    everybody = block(0, 1, 2)
+    found = attention.q_with_own_actions(critic, "relu", roles, everyone, everybody, new)
+    for i in range(3):
         action = batch.action.at[:, i].set(new[:, i])
-        whole = attention.q(critic, "relu", attention.pool(critic, "relu", roles, batch.obs, action), members)
+        whole = attention.q(critic, "relu", attention.pool(critic, "relu", roles, batch.obs, action), everybody)
         np.testing.assert_allclose(found[:, i], whole[:, i], rtol=1e-4, atol=1e-5)
 
 
@@ -93,7 +97,7 @@ def test_the_order_of_agents_does_not_matter():
     _, _, agents = made(HERD)
     critic, batch, roles = one(agents).critic, batch_of(HERD), attention.role_table(HERD)
     order = np.array([2, 0, 1])
-    q = lambda obs, action: attention.q(critic, "relu", attention.pool(critic, "relu", roles, obs, action), np.arange(3))  # noqa: E731
+    q = lambda obs, action: attention.q(critic, "relu", attention.pool(critic, "relu", roles, obs, action), block(0, 1, 2))  # noqa: E731
     np.testing.assert_allclose(
         q(batch.obs[:, order], batch.action[:, order]), q(batch.obs, batch.action)[:, order], rtol=1e-5, atol=1e-6
     )
