@@ -40,6 +40,7 @@ VARIANTS = {
         *(variant(name, "recurrent", recurrent=True, sequence_length=3, burn_in=1) for name in entries()),
         *(variant(name, "shared", share="role") for name in ("maddpg", "matd3", "masac", "coma", "mappo")),
         *(variant(name, "attention", share="role", critic="attention") for name in ("maddpg", "matd3")),
+        *(variant(name, "one-of-each", share="role", critic="attention", agents_per_sample=1) for name in ("maddpg", "matd3")),
     )
 }
 ENTRIES = [*entries(), OWN, *VARIANTS]

@@ -33,18 +33,23 @@ def made(spec, **settings):
     return config, problem, jax.jit(partial(maddpg.init, config, problem), compiler_options=QUICKLY)(prng.key(3))
 
 
-def batch_of(spec, seed=0):
+def batch_of(spec, seed=0, size=SIZE):
     rng = np.random.default_rng(seed)
-    obs, next_obs = (jnp.asarray(rng.normal(size=(SIZE, 3, 3)) * spec.obs_mask, jnp.float32) for _ in range(2))
+    obs, next_obs = (jnp.asarray(rng.normal(size=(size, 3, 3)) * spec.obs_mask, jnp.float32) for _ in range(2))
     return Transition(
         obs=obs,
-        action=jnp.asarray(rng.uniform(size=(SIZE, 3, 2)), jnp.float32),
-        reward=jnp.asarray(rng.normal(size=(SIZE, 3)), jnp.float32),
+        action=jnp.asarray(rng.uniform(size=(size, 3, 2)), jnp.float32),
+        reward=jnp.asarray(rng.normal(size=(size, 3)), jnp.float32),
         next_obs=next_obs,
-        terminated=jnp.asarray(rng.random((SIZE, 3)) < 0.3),
-        alive=jnp.asarray(rng.random((SIZE, 3)) < 0.8),
-        done=jnp.zeros(SIZE, bool),
+        terminated=jnp.asarray(rng.random((size, 3)) < 0.3),
+        alive=jnp.asarray(rng.random((size, 3)) < 0.8),
+        done=jnp.zeros(size, bool),
     )
+
+
+def block(*members):
+    """The agents with these numbers."""
+    return attention.Block(np.array(members), len(members))
 
 
 def one(agents, m=0):
@@ -69,7 +74,7 @@ def test_values_are_those_of_the_formula(spec):
     critic, batch, roles = one(agents).critic, batch_of(spec), attention.role_table(spec)
     assert roles.shape == (3, 2 if spec is PACK else 0)
     everyone = attention.pool(critic, "relu", roles, batch.obs, batch.action)
-    found = attention.q(critic, "relu", everyone, np.array([0, 2]))
+    found = attention.q(critic, "relu", everyone, block(0, 2))
     expected = numpy_q(jax.tree.map(np.asarray, critic), roles, *map(np.asarray, (batch.obs, batch.action)))
     np.testing.assert_allclose(found, expected[:, [0, 2]], rtol=1e-4, atol=1e-5)
 
@@ -80,12 +85,11 @@ def test_own_actions_change_only_ones_own_value():
     critic, batch, roles = one(agents).critic, batch_of(PACK), attention.role_table(PACK)
     new = jnp.asarray(np.random.default_rng(1).uniform(size=batch.action.shape), jnp.float32)
     everyone = attention.pool(critic, "relu", roles, batch.obs, batch.action)
-    members = np.arange(3)
-    swapped = attention.embedded(critic, "relu", roles, batch.obs, new)
-    found = attention.q_with_own_actions(critic, "relu", everyone, members, swapped)
-    for i in members:
+    everybody = block(0, 1, 2)
+    found = attention.q_with_own_actions(critic, "relu", roles, everyone, everybody, new)
+    for i in range(3):
         action = batch.action.at[:, i].set(new[:, i])
-        whole = attention.q(critic, "relu", attention.pool(critic, "relu", roles, batch.obs, action), members)
+        whole = attention.q(critic, "relu", attention.pool(critic, "relu", roles, batch.obs, action), everybody)
         np.testing.assert_allclose(found[:, i], whole[:, i], rtol=1e-4, atol=1e-5)
 
 
@@ -93,7 +97,7 @@ def test_the_order_of_agents_does_not_matter():
     _, _, agents = made(HERD)
     critic, batch, roles = one(agents).critic, batch_of(HERD), attention.role_table(HERD)
     order = np.array([2, 0, 1])
-    q = lambda obs, action: attention.q(critic, "relu", attention.pool(critic, "relu", roles, obs, action), np.arange(3))  # noqa: E731
+    q = lambda obs, action: attention.q(critic, "relu", attention.pool(critic, "relu", roles, obs, action), block(0, 1, 2))  # noqa: E731
     np.testing.assert_allclose(
         q(batch.obs[:, order], batch.action[:, order]), q(batch.obs, batch.action)[:, order], rtol=1e-5, atol=1e-6
     )
@@ -158,10 +162,12 @@ STEERED = dataclasses.replace(spec_of((3, 3, 2), (Box(2, -1.0, 1.0),) * 3), role
 class Restated:
     """The losses of one set of parameters in float64 NumPy, for continuous actions, which need no noise."""
 
-    def __init__(self, config, agents, batch, m):
+    def __init__(self, config, agents, batch, m, taught=None):
+        """`taught` [B, 3] says which agents learn from which samples; None stands for all."""
         self.config, self.roles = config, attention.role_table(STEERED)
         self.sets = np.array([0, 0, 1] if config.share == "role" else [0, 0, 0])
         self.mine, self.batch = self.sets == m, jax.tree.map(lambda leaf: np.asarray(leaf, float), batch)
+        self.counts = self.batch.alive * (1.0 if taught is None else taught)
         later = np.concatenate(
             [self.act(self.of(agents.target_actor, j), batch.next_obs, i) for i, j in enumerate(self.sets)], 1
         )
@@ -177,7 +183,7 @@ class Restated:
         """Outputs of agent i, [B, 1, A]; where roles share, its index follows what it sees."""
         x = np.asarray(obs, float)[:, [i]]
         if self.config.share == "all":
-            x = np.concatenate([x, np.broadcast_to(np.eye(3)[i], (SIZE, 1, 3))], axis=-1)
+            x = np.concatenate([x, np.broadcast_to(np.eye(3)[i], (len(x), 1, 3))], axis=-1)
         for layer in actor[:-1]:
             x = np.maximum(x @ layer.weight + layer.bias, 0.0)
         return x @ actor[-1].weight + actor[-1].bias
@@ -186,15 +192,15 @@ class Restated:
         return np.tanh(self.raw(actor, obs, i))
 
     def mean(self, values):
-        """Means over living samples of the agents of the set."""
-        return ((self.batch.alive * values).sum(0) / self.batch.alive.sum(0))[self.mine]
+        """Means over the samples from which the agents of the set learn."""
+        return ((self.counts * values).sum(0) / self.counts.sum(0))[self.mine]
 
     def critic(self, critic):
         return self.mean((numpy_q(critic, self.roles, self.batch.obs, self.batch.action) - self.y) ** 2)
 
     def actor(self, critic, actor):
         """The loss of every agent of the set, the others acting as replayed."""
-        found = np.zeros((SIZE, 3))
+        found = np.zeros_like(self.counts)
         for i in np.flatnonzero(self.mine):
             action, raw = self.batch.action.copy(), self.raw(actor, self.batch.obs, i)
             action[:, [i]] = np.tanh(raw)
@@ -221,24 +227,33 @@ def first_layer_moved(actor, entry, step):
     return (actor[0]._replace(weight=weight), *actor[1:])
 
 
-@pytest.mark.parametrize("share", ["role", "all"])
+TAUGHT = np.array([[1, 0, 1], [1, 0, 1], [1, 0, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1]], float)
+"""Who learns from which of seven samples if there are two wolves, one of whom learns from a sample, and one sheep."""
+
+
+@pytest.mark.parametrize(
+    ("share", "alone"), [("role", False), ("all", False), ("role", True)], ids=["role", "all", "one agent per sample"]
+)
 @pytest.mark.parametrize("algo", [maddpg, matd3], ids=["maddpg", "matd3"])
-def test_an_update_is_what_the_equations_say(algo, share):
+def test_an_update_is_what_the_equations_say(algo, share, alone):
     """Targets, losses of one critic or of twins, and gradients: the first moment of Adam is a tenth of them."""
     more = {"policy_delay": 1, "target_noise": 0.0} if algo is matd3 else {}
-    config = algo.Config(num_units=6, clip=0.0, critic="attention", share=share, gamma=0.9, **more)
+    config = algo.Config(
+        num_units=6, clip=0.0, critic="attention", share=share, gamma=0.9, agents_per_sample=int(alone), **more
+    )
     made = algo.make(config, STEERED, np.ones((3, 3), bool))
     agents = jax.jit(made.init, compiler_options=QUICKLY)(prng.key(3))
     names = ("target_actor", "target_critics" if algo is matd3 else "target_critic")
     other = jax.jit(made.init, compiler_options=QUICKLY)(prng.key(4))  # targets unlike their networks
-    agents, batch = agents._replace(**{name: getattr(other, name) for name in names}), batch_of(STEERED)
+    agents = agents._replace(**{name: getattr(other, name) for name in names})
+    batch, taught = (batch_of(STEERED, size=7), TAUGHT) if alone else (batch_of(STEERED), None)
     after, metrics = jax.jit(made.update, compiler_options=QUICKLY)(agents, batch, prng.key(5))
     if algo is matd3:
         pairs = list(zip(agents.critics, after.critics, after.critic_opts, strict=True))
     else:
         pairs = [(agents.critic, after.critic, after.critic_opt)]
     for m in range(2 if share == "role" else 1):
-        known = Restated(config, agents, batch, m)
+        known = Restated(config, agents, batch, m, taught)
         before, learnt = ([known.of(pair[k], m) for pair in pairs] for k in range(2))
         actor = known.of(agents.actor, m)
         expected = {
@@ -256,6 +271,83 @@ def test_an_update_is_what_the_equations_say(algo, share):
             found = 10 * np.asarray(after.actor_opt[0].mu[0].weight[m])[entry]
             expected = slope(partial(known.actor, learnt[0]), actor, first_layer_moved, entry)
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def learnt(config, spec, batch):
+    """Agents and metrics after an update from the start."""
+    algo = matd3.make(config, spec, np.ones((3, 3), bool))
+    agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(3))
+    return jax.device_get(jax.jit(algo.update, compiler_options=QUICKLY)(agents, batch, prng.key(5)))
+
+
+def masked_batch(spec, size):
+    """A batch with masks, importance weights and returns of several steps."""
+    rng = np.random.default_rng(8)
+    legal, next_legal = (jnp.asarray(np.stack([np.ones((size, 3)), rng.random((size, 3)) < 0.5], -1) > 0) for _ in range(2))
+    return batch_of(spec, size=size)._replace(
+        legal=legal,
+        next_legal=next_legal,
+        weight=jnp.asarray(rng.uniform(0.5, 1.0, size), jnp.float32),
+        index=jnp.arange(size),
+        discount=jnp.asarray(rng.uniform(0.8, 1.0, size), jnp.float32),
+    )
+
+
+@pytest.mark.parametrize("estimator", ["soft", "gumbel-rao"])
+@pytest.mark.parametrize("parts", [3, 7])
+def test_parts_of_a_minibatch_add_up_to_the_whole(parts, estimator, monkeypatch):
+    """Seven samples in parts of three or two, and in parts of one."""
+    config = matd3.Config(num_units=6, critic="attention", share="role", policy_delay=1, estimator=estimator)
+    batch = masked_batch(PACK, 7)
+    whole = learnt(config, PACK, batch)
+    monkeypatch.setattr(attention, "CACHED_NUMBERS", 7 * 3 * 6 // parts)
+    plan = attention.plan_of(config, batch, 2)
+    assert len(plan.starts) == parts
+    assert plan.size == -(-7 // parts)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), learnt(config, PACK, batch), whole)
+
+
+def test_all_agents_per_sample_are_the_default():
+    found = [
+        learnt(matd3.Config(num_units=6, critic="attention", share="all", agents_per_sample=k), PACK, masked_batch(PACK, 7))
+        for k in (0, 3, 5)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *found[:2])
+    jax.tree.map(np.testing.assert_array_equal, *found[1:])
+
+
+@pytest.mark.parametrize(("members", "count", "size"), [(30, 5, 512), (30, 7, 100), (3, 2, 7), (4, 1, 2), (5, 2, 1)])
+def test_every_agent_learns_from_its_share_of_the_samples(members, count, size):
+    """The samples of an agent differ by those of one part where blocks do not divide the agents; few samples teach more."""
+    config = maddpg.Config(critic="attention", share="role", agents_per_sample=count)
+    plan = attention.plan_of(config, batch_of(HERD, size=size), members)
+    taught = plan.taught(members)
+    assert taught.shape == (size, members)
+    assert set(taught.sum(axis=1)) == {plan.count}
+    assert plan.count == max(count, -(-members // size))
+    blocks = -(-members // plan.count)
+    assert taught.sum(axis=0).min() >= size // blocks
+    np.testing.assert_array_equal(
+        np.concatenate([np.arange(*edge) for edge in zip(plan.starts, plan.stops, strict=True)]), np.arange(size)
+    )
+
+
+def test_td_errors_of_agents_that_do_not_learn_are_those_of_the_others():
+    """One of two wolves learns from a sample: the error of the sample is that of it and of the sheep, by their living."""
+    config = maddpg.Config(num_units=6, critic="attention", share="role", agents_per_sample=1)
+    batch, whole = masked_batch(PACK, 7), maddpg.Config(num_units=6, critic="attention", share="role")
+    found = []
+    for one_config in (config, whole):
+        algo = maddpg.make(one_config, PACK, np.ones((3, 3), bool))
+        agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(3))
+        each = []
+        for alive in ([1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]):
+            lives = batch._replace(alive=jnp.broadcast_to(jnp.asarray(alive, bool), (7, 3)))
+            each.append(np.asarray(jax.jit(algo.update, compiler_options=QUICKLY)(agents, lives, prng.key(5))[1][TD_ERRORS]))
+        found.append(each)
+    (alone, *_), (_, *own) = found
+    wolf = np.where(TAUGHT[:, 0] > 0, own[0], own[1])
+    np.testing.assert_allclose(alone, (2 * wolf + own[2]) / 3, rtol=1e-4)
 
 
 def test_matd3_delays_its_actors_and_smooths_its_targets():
@@ -291,12 +383,14 @@ def test_matd3_delays_its_actors_and_smooths_its_targets():
         ({"share": "none"}, "add --share role"),
         ({"minibatch": "per-agent"}, "--minibatch per-agent exclude each other"),
         ({"norm": "layer"}, "--norm layer exclude each other"),
+        ({"agents_per_sample": -1}, "--agents-per-sample must be at least 0, not -1"),
+        ({"agents_per_sample": 2, "critic": "joint"}, "--agents-per-sample 2 belongs to --critic attention: add that"),
     ],
 )
 def test_settings_without_meaning_are_refused(settings, sentence):
     for algo in (maddpg, matd3):
         with pytest.raises(UsageError, match=sentence):
-            algo.Config(critic="attention", **{"share": "role", **settings})
+            algo.Config(**{"critic": "attention", "share": "role", **settings})
 
 
 def test_a_critic_that_sees_only_its_own_agent_is_refused():

@@ -7,36 +7,42 @@ One network reads each agent's observation and action, e_j = φ(o_j, a_j), and a
 
 With another action of agent i only e_i and its part of both sums change, so the values that all actors ascend cost as much as
 the values themselves. Agents share parameters (`sharing`): each set has an actor and a critic, whose gradients are sums over
-its agents. Where there are several roles, φ also reads the role of agent j. Arrays are rows, [B, N, …]: one matrix product
-serves all agents. An algorithm's `update_set` (`maddpg`, `matd3`) updates one set of parameters, of all its agents at once.
+its agents. Where there are several roles, φ also reads the role of agent j. An algorithm's `update_set` (`maddpg`, `matd3`)
+updates one set of parameters, of all its agents at once.
+
+Arrays are rows, [B, N, …], and matrix products take B and N as one axis, because XLA computes the gradients of weights several
+times slower over two. A minibatch is computed in parts that fit into a core's cache (`plan_of`). With `agents_per_sample` only
+some agents of a set learn from each part, which are others in the next part.
 
 `init_critic`, `update` and `make` choose between this critic and the joint critics of `offpolicy`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from counterpoint.algos import exploration, offpolicy, sharing
-from counterpoint.algos.base import Algorithm, Metrics
+from counterpoint.algos.base import TD_ERRORS, Algorithm, Metrics
 from counterpoint.algos.offpolicy import Problem
 from counterpoint.algos.sharing import Sharing
-from counterpoint.core.actions import Draw, draw, estimated_rows, gumbel, heads_of, masked, relaxed, sampled
+from counterpoint.core.actions import Draw, Heads, draw, estimated_rows, gumbel, heads_of, masked, relaxed, sampled
+from counterpoint.core.checks import at_least
 from counterpoint.core.errors import UsageError
 from counterpoint.core.nets import Activation, Params, affine, init_mlp, mlp, mlp_from_first
-from counterpoint.core.ops import Moments, td_target
+from counterpoint.core.ops import Moments, Tree, td_target
 from counterpoint.core.spaces import Spec
 from counterpoint.core.types import Key, Transition
 
 LARGEST_SCORE = 5.0
 """Scores stay within ±5, so that their exponentials need no maximum, and one agent's part can be exchanged in a sum."""
+CACHED_NUMBERS = 2**17
+"""Numbers in one array of a part of a minibatch, of all agents together: several such arrays stay in a core's cache of 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,17 @@ class Settings(exploration.Settings):
     critic: Literal["joint", "attention"] = "joint"
     """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters, one that
     pools them by attention."""
+    agents_per_sample: int = 0
+    """Agents of each set that learn from each transition of a minibatch, with --critic attention (0: all of them)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        at_least(self, 0, "agents_per_sample")
         if self.critic == "joint":
+            if self.agents_per_sample:
+                raise UsageError(
+                    f"--agents-per-sample {self.agents_per_sample} belongs to --critic attention: add that, or leave it out."
+                )
             return
         if self.share == "none":
             raise UsageError("--critic attention is one network for many agents: add --share role or --share all.")
@@ -74,17 +87,97 @@ class SetCritic(NamedTuple):
     """[H, H], …, [H, 1]."""
 
 
+Critics = tuple[SetCritic | Any, ...]
+"""One critic, or twins."""
 UpdateSet = Callable[..., tuple[Any, dict[str, Any]]]
-"""(config, problem, roles, own, batch, next_action, rows, key) → (one set of parameters, the metrics of its agents [K, …])."""
+"""(config, problem, roles, own, data, key) → (one set of parameters, the metrics of its agents [M, …])."""
 
 
 class Pool(NamedTuple):
     """Embeddings of all agents, and the sums that pool them."""
 
+    observed: Float[Array, "B N H"]
+    """What observations contribute to the embeddings, whatever the actions are."""
     embedding: Float[Array, "B N H"]
     weight: Float[Array, "B N 1"]
     total: Float[Array, "B H"]
     norm: Float[Array, "B 1"]
+
+
+# --- Which agents learn from which samples.
+
+
+class Block(NamedTuple):
+    """Some agents of a set, adjacent among its members."""
+
+    members: np.ndarray
+    """The agents of the set."""
+    count: int
+    first: int | Int[Array, ""] = 0
+
+    def of(self, x: Shaped[Array, "B N *k"]) -> Shaped[Array, "B K *k"]:
+        """Returns the part of these agents; XLA gathers slowly, and adjacent agents need no gathering."""
+        return self.among(of_members(x, self.members), axis=1)
+
+    def among(self, x: Shaped[Array, "*b"], axis: int = 0) -> Shaped[Array, "*c"]:
+        """Returns the part of these agents, given that of all members."""
+        return x if self.count == self.members.size else jax.lax.dynamic_slice_in_dim(x, self.first, self.count, axis)
+
+
+def of_members(x: Shaped[Array, "B N *k"], members: np.ndarray) -> Shaped[Array, "B K *k"]:
+    """Returns the part of the agents of a set."""
+    first, last = int(members[0]), int(members[-1])
+    return x[:, first : last + 1] if last - first + 1 == members.size else x[:, members]
+
+
+class Plan(NamedTuple):
+    """The parts of a minibatch that are computed one after another; the agents of a set that learn from a part."""
+
+    size: int
+    """Samples of a part. Where parts overlap, the later one counts."""
+    starts: np.ndarray
+    stops: np.ndarray
+    count: int
+    """Agents that learn from a sample."""
+    first: np.ndarray
+    """The first of those agents, for each part."""
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one part, which is the whole minibatch."""
+        return len(self.starts) == 1
+
+    @property
+    def agents(self) -> np.ndarray:
+        """[P, K]: the agents that learn from each part."""
+        return self.first[:, None] + np.arange(self.count)
+
+    def taught(self, num_members: int) -> np.ndarray:
+        """Returns [B, M]: 1 where an agent of the set learns from a sample."""
+        found = np.zeros((int(self.stops[-1]), num_members), np.float32)
+        for start, stop, first in zip(self.starts, self.stops, self.first, strict=True):
+            found[start:stop, first : first + self.count] = 1
+        return found
+
+    def joined(self, parts: Shaped[Array, "P S *k"]) -> Array:
+        """Returns the samples of the minibatch, given those of its parts."""
+        rows = parts.reshape(-1, *parts.shape[2:])
+        own = [
+            k * self.size + np.arange(stop - start) for k, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True))
+        ]
+        return rows if len(rows) == self.stops[-1] else rows[np.concatenate(own)]
+
+
+def plan_of(config: Settings, batch: Transition, num_members: int) -> Plan:
+    """Returns a division into as few parts as fit into a cache and give each block of agents equally many."""
+    size, num_agents, width = batch.obs.shape
+    count = min(max(config.agents_per_sample or num_members, -(-num_members // size)), num_members)
+    blocks = -(-num_members // count)
+    numbers = size * num_agents * max(width, config.num_units)
+    parts = min(-(-numbers // (CACHED_NUMBERS * blocks)) * blocks, size)
+    edges = np.arange(parts + 1) * size // parts
+    first = np.minimum(np.arange(parts) % blocks * count, num_members - count)
+    return Plan(-(-size // parts), edges[:-1], edges[1:], count, first)
 
 
 # --- The critic.
@@ -120,48 +213,66 @@ def init_set_critic(config: Settings, spec: Spec, key: Key) -> SetCritic:
     )
 
 
-def embedded(
-    critic: SetCritic, activation: Activation, roles: np.ndarray, obs: Float[Array, "B N O"], action: Float[Array, "B N A"]
-) -> tuple[Float[Array, "B N H"], Float[Array, "B N 1"]]:
-    """Returns e_j and w_j of every agent."""
-    parts = [obs, action]
+def observed(critic: SetCritic, roles: np.ndarray, obs: Float[Array, "B N O"]) -> Float[Array, "B N H"]:
+    """Returns what observations, roles and the bias contribute to the embeddings, whatever the actions are."""
+    weight, bias = critic.pair[0].weight, critic.pair[0].bias
+    product = (flat(obs) @ weight[: obs.shape[-1]]).reshape(*obs.shape[:-1], -1)
+    shift = jnp.broadcast_to(bias, product.shape[1:])
     if roles.shape[-1]:
-        parts.append(jnp.broadcast_to(jnp.asarray(roles, obs.dtype), (*obs.shape[:-1], roles.shape[-1])))
-    embedding = getattr(jax.nn, activation)(affine(critic.pair[0], jnp.concatenate(parts, axis=-1)))
+        shift = shift + jnp.asarray(roles, obs.dtype) @ weight[-roles.shape[-1] :]
+    return product + jnp.broadcast_to(shift, product.shape)
+
+
+def embedded(
+    critic: SetCritic, activation: Activation, roles: np.ndarray, seen: Float[Array, "B K H"], action: Float[Array, "B K A"]
+) -> tuple[Float[Array, "B K H"], Float[Array, "B K 1"]]:
+    """Returns e_j and w_j of agents, given what is `observed`."""
+    after = len(critic.pair[0].weight) - roles.shape[-1]
+    product = flat(seen) + flat(action) @ critic.pair[0].weight[after - action.shape[-1] : after]
+    embedding = getattr(jax.nn, activation)(product)
     score = affine(critic.score[0], embedding)
-    return embedding, jnp.exp(LARGEST_SCORE * jnp.tanh(score / LARGEST_SCORE))
+    weight = jnp.exp(LARGEST_SCORE * jnp.tanh(score / LARGEST_SCORE))
+    return embedding.reshape(seen.shape), weight.reshape(*seen.shape[:-1], 1)
+
+
+def flat(x: Float[Array, "B N K"]) -> Float[Array, "R K"]:
+    """Returns the rows of all agents along one axis."""
+    return x.reshape(-1, x.shape[-1])
 
 
 def pool(critic: SetCritic, activation: Activation, roles: np.ndarray, obs: Array, action: Array) -> Pool:
     """Returns the pool of all agents."""
-    embedding, weight = embedded(critic, activation, roles, obs, action)
-    return Pool(embedding, weight, jnp.sum(weight * embedding, axis=1), jnp.sum(weight, axis=1))
+    seen = observed(critic, roles, obs)
+    embedding, weight = embedded(critic, activation, roles, seen, action)
+    return Pool(seen, embedding, weight, jnp.sum(weight * embedding, axis=1), jnp.sum(weight, axis=1))
 
 
 def values(
     critic: SetCritic, activation: Activation, embedding: Float[Array, "B K H"], pooled: Float[Array, "B _k H"]
 ) -> Float[Array, "B K"]:
     """Returns Q of agents with these embeddings; `pooled` is that of each of them, or one for all."""
-    common = pooled @ critic.pooled[0].weight
-    product = embedding @ critic.value[0].weight
-    return mlp_from_first(critic.value, product + jnp.broadcast_to(common, product.shape), activation=activation)[..., 0]
+    common = (flat(pooled) @ critic.pooled[0].weight).reshape(*pooled.shape[:-1], -1)
+    product = (flat(embedding) @ critic.value[0].weight).reshape(*embedding.shape[:-1], -1)
+    found = mlp_from_first(critic.value, flat(product + jnp.broadcast_to(common, product.shape)), activation=activation)
+    return found.reshape(embedding.shape[:-1])
 
 
-def q(critic: SetCritic, activation: Activation, everyone: Pool, members: np.ndarray) -> Float[Array, "B K"]:
+def q(critic: SetCritic, activation: Activation, everyone: Pool, block: Block) -> Float[Array, "B K"]:
     """Returns Q_i of these agents."""
-    return values(critic, activation, everyone.embedding[:, members], (everyone.total / everyone.norm)[:, None])
+    return values(critic, activation, block.of(everyone.embedding), (everyone.total / everyone.norm)[:, None])
 
 
 def q_with_own_actions(
     critic: SetCritic,
     activation: Activation,
+    roles: np.ndarray,
     everyone: Pool,
-    members: np.ndarray,
-    new: tuple[Float[Array, "B K H"], Float[Array, "B K 1"]],
+    block: Block,
+    action: Float[Array, "B K A"],
 ) -> Float[Array, "B K"]:
-    """Returns Q_i of these agents, each with new embedding and weight of its own and the others as replayed."""
-    embedding, weight = new
-    old, was = everyone.embedding[:, members], everyone.weight[:, members]
+    """Returns Q_i of these agents, each with this action of its own and the others as replayed."""
+    embedding, weight = embedded(critic, activation, roles, block.of(everyone.observed), action)
+    old, was = block.of(everyone.embedding), block.of(everyone.weight)
     total = everyone.total[:, None] + weight * embedding - was * old
     return values(critic, activation, embedding, total / (everyone.norm[:, None] + weight - was))
 
@@ -170,80 +281,184 @@ def q_with_own_actions(
 
 
 class Rows(NamedTuple):
-    """The part of a minibatch that belongs to the agents of one set, [B, K, …]."""
+    """What belongs to the agents of one set, [B, K, …]."""
 
-    members: np.ndarray
-    heads: Any
     obs: Float[Array, "B K I"]
     """With the agent's index, if actors read it."""
     legal: Bool[Array, "B K A"] | None
     reward: Float[Array, "B K"]
     terminated: Bool[Array, "B K"]
     alive: Float[Array, "B K"]
-    living: Float[Array, " K"]
-    """The share of the living samples, over all devices."""
+    """1 where the agent still played and learns from the sample, otherwise 0."""
     weight: Float[Array, "B K"]
+    """`alive` times the importance weight of the sample."""
 
 
-def rows_of(problem: Problem, shared: Sharing, batch: Transition, m: int) -> Rows:
-    """Returns the rows of the agents of set m."""
+class Data(NamedTuple):
+    """A minibatch, or a part of it, as the losses of one set of parameters read it."""
+
+    batch: Transition
+    next_action: Float[Array, "B N A"]
+    rows: Rows
+    block: Block
+    """The agents that learn."""
+    heads: Heads
+    living: Float[Array, " K"]
+    """How many samples each of them learns from, on average over devices."""
+    plan: Plan
+    drawn: Draw | None = None
+    """The randomness of the actions of those who learn."""
+
+
+def data_of(
+    config: Settings, problem: Problem, shared: Sharing, batch: Transition, next_action: Float[Array, "B N A"], m: int
+) -> Data:
+    """Returns a minibatch as the agents of set m read it."""
     members = np.flatnonzero(shared.sets == m)
-    alive = batch.alive[:, members].astype(batch.reward.dtype)
+    plan = plan_of(config, batch, members.size)
+    alive = of_members(batch.alive, members).astype(batch.reward.dtype)
+    taught = alive if plan.count == members.size else alive * plan.taught(members.size)
     weight = alive
     if batch.weight is not None:
         weight = alive * (batch.weight / offpolicy.max_over(problem.axis, batch.weight))[:, None]
-    return Rows(
-        members=members,
-        heads=jax.tree.map(lambda table: table[members], problem.heads),
-        obs=sharing.with_indices(shared, batch.obs)[:, members],
-        legal=None if batch.legal is None else batch.legal[:, members],
-        reward=batch.reward[:, members],
-        terminated=batch.terminated[:, members],
+    rows = Rows(
+        obs=of_members(sharing.with_indices(shared, batch.obs), members),
+        legal=None if batch.legal is None else of_members(batch.legal, members),
+        reward=of_members(batch.reward, members),
+        terminated=of_members(batch.terminated, members),
         alive=alive,
-        living=offpolicy.mean_over(problem.axis)(jnp.mean(alive, axis=0)),
         weight=weight,
+    )
+    return Data(
+        batch=batch,
+        next_action=next_action,
+        rows=rows,
+        block=Block(members, members.size),
+        heads=jax.tree.map(lambda table: table[members], problem.heads),
+        living=offpolicy.mean_over(problem.axis)(jnp.sum(taught, axis=0)),
+        plan=plan,
     )
 
 
+def part_of(data: Data, start: Int[Array, ""], stop: Int[Array, ""], first: Int[Array, ""]) -> Data:
+    """Returns the part of a minibatch from one sample to another, and of the agents that learn from it."""
+    block, size = data.block._replace(first=first, count=data.plan.count), data.plan.size
+    samples = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
+    own = jnp.broadcast_to((start + jnp.arange(size) < stop)[:, None], (size, block.count))
+    rows = jax.tree.map(lambda leaf: block.among(samples(leaf), axis=1), data.rows)
+    drawn = data.drawn
+    if drawn is not None:
+        drawn = drawn._replace(noise=samples(drawn.noise), more=None if drawn.more is None else samples(drawn.more, axis=1))
+    return data._replace(
+        batch=jax.tree.map(samples, data.batch._replace(extras=(), carry=None)),
+        next_action=samples(data.next_action),
+        rows=rows._replace(alive=own * rows.alive, weight=own * rows.weight),
+        block=block,
+        heads=jax.tree.map(lambda table: block.among(jnp.asarray(table)), data.heads),
+        living=block.among(data.living),
+        drawn=drawn,
+    )
+
+
+def gradient(
+    loss: Callable[[Any, Data], tuple[Float[Array, ""], tuple[dict[str, Array], Any]]], params: Tree, data: Data
+) -> tuple[Tree, dict[str, Float[Array, " M"]], Any]:
+    """Returns the gradient of a sum over all parts of a minibatch, the metrics of all members, and numbers of all samples."""
+    plan = data.plan
+    if plan.single:
+        grads, (metrics, each) = jax.grad(loss, has_aux=True)(params, data)
+        return grads, metrics, each
+
+    def add(total: Any, at: tuple[Array, Array, Array]) -> tuple[Any, Any]:
+        grads, found = jax.grad(loss, has_aux=True)(params, part_of(data, *at))
+        return jax.tree.map(jnp.add, total, grads), found
+
+    starts, stops, first = (jnp.asarray(table, jnp.int32) for table in (plan.starts, plan.stops, plan.first))
+    grads, (metrics, each) = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (starts, stops, first))
+    metrics = jax.tree.map(lambda parts: jnp.zeros(data.living.shape).at[plan.agents].add(parts), metrics)
+    return grads, metrics, jax.tree.map(plan.joined, each)
+
+
+def target_actions(config: Settings, problem: Problem, target_actor: Params | Any, batch: Transition, key: Key) -> Array:
+    """Returns the next actions of all target actors, [B, N, A]."""
+    plan, noise = plan_of(config, batch, problem.spec.num_agents), gumbel(key, batch.action.shape)
+
+    def act(part: tuple[Array, Array | None, Array]) -> Array:
+        next_obs, next_legal, noise = part
+        raw = masked(problem.heads, offpolicy.acting_outputs(problem, target_actor, next_obs), next_legal)
+        if config.estimator == "soft":
+            return relaxed(problem.heads, raw, noise, config.temperature)
+        return sampled(problem.heads, raw, noise)
+
+    whole = (batch.next_obs, batch.next_legal, noise)
+    if plan.single:
+        return act(whole)
+
+    def act_from(start: Int[Array, ""]) -> Array:
+        return act(jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, plan.size), whole))
+
+    return plan.joined(jax.lax.map(act_from, jnp.asarray(plan.starts, jnp.int32)))
+
+
+def standardised(problem: Problem, moments: Moments | None, data: Data) -> tuple[Moments | None, Data]:
+    """Returns the moments of the set's rewards after another minibatch, and the minibatch with standardised rewards."""
+    rows = data.rows
+    moments = offpolicy.add_rewards(offpolicy.mean_over(problem.axis), moments, rows.reward, rows.alive)
+    return moments, data._replace(rows=rows._replace(reward=offpolicy.standardised(moments, rows.reward)))
+
+
+def target(config: Settings, roles: np.ndarray, critics: Critics, data: Data) -> Float[Array, "B K"]:
+    """Returns r + γ Q' of the agents that learn, with the smallest of the critics' values of what follows."""
+    activation, batch, rows = config.critic_activation, data.batch, data.rows
+    pools = [pool(critic, activation, roles, batch.next_obs, data.next_action) for critic in critics]
+    found = [q(critic, activation, later, data.block) for critic, later in zip(critics, pools, strict=True)]
+    next_q = reduce(jnp.minimum, found)
+    discount = config.gamma if batch.discount is None else jnp.broadcast_to(batch.discount[:, None], next_q.shape)
+    return td_target(rows.reward, rows.terminated, next_q, discount)
+
+
 def critic_loss(
-    activation: Activation, roles: np.ndarray, critic: SetCritic, batch: Transition, rows: Rows, y: Float[Array, "B K"]
-) -> tuple[Float[Array, ""], tuple[Float[Array, " K"], Float[Array, "B K"]]]:
-    """Returns the sum over agents of the mean of (Q_i(o, a) − y_i)² over living samples; each of them, and the values."""
-    found = q(critic, activation, pool(critic, activation, roles, batch.obs, batch.action), rows.members)
-    losses = _per_living(rows, rows.weight * (found - y) ** 2)
-    return jnp.sum(losses), (losses, found)
+    config: Settings, roles: np.ndarray, targets: Critics, critics: Critics, data: Data
+) -> tuple[Float[Array, ""], tuple[dict[str, Float[Array, " K"]], Any]]:
+    """Returns the sum over critics and agents of the mean of (Q_i(o, a) − y_i)² over living samples; metrics; TD errors."""
+    activation, batch, rows = config.critic_activation, data.batch, data.rows
+    y = target(config, roles, targets, data)
+    found = [q(critic, activation, pool(critic, activation, roles, batch.obs, batch.action), data.block) for critic in critics]
+    losses = [_per_living(data, rows.weight * (each - y) ** 2) for each in found]
+    metrics = {
+        "critic_loss": sum(losses) / len(losses),
+        "q": _per_living(data, rows.alive * sum(found) / len(found)),
+        "td_target": _per_living(data, rows.alive * y),
+    }
+    errors = reduce(jnp.maximum, [rows.alive * jnp.abs(each - y) for each in found])
+    return jnp.sum(sum(losses)), (metrics, (errors, rows.alive))
 
 
 def actor_loss(
-    config: Settings,
-    roles: np.ndarray,
-    actor: Params,
-    critic: SetCritic,
-    everyone: Pool,
-    batch: Transition,
-    rows: Rows,
-    drawn: Draw,
-) -> tuple[Float[Array, ""], Float[Array, " K"]]:
+    config: Settings, roles: np.ndarray, critic: SetCritic, actor: Params, data: Data
+) -> tuple[Float[Array, ""], tuple[dict[str, Float[Array, " K"]], Any]]:
     """Returns the sum over agents of −Q_i(o, a | a_i = μ_i(o_i)), plus the cost of large outputs; and each of them."""
-    members, activation = rows.members, config.critic_activation
-    raw = mlp(actor, rows.obs)
-    action = estimated_rows(config, rows.heads, masked(rows.heads, raw, rows.legal), drawn)
-    new = embedded(critic, activation, roles[members], batch.obs[:, members], action)
-    found = q_with_own_actions(critic, activation, everyone, members, new)
-    losses = _per_living(rows, -rows.alive * found) + config.logit_cost * _per_living(rows, rows.alive * _squares(rows, raw))
-    return jnp.sum(losses), losses
+    batch, rows, activation = data.batch, data.rows, config.critic_activation
+    assert data.drawn is not None
+    everyone = pool(critic, activation, roles, batch.obs, batch.action)
+    raw = mlp(actor, flat(rows.obs)).reshape(*rows.obs.shape[:-1], -1)
+    action = estimated_rows(config, data.heads, masked(data.heads, raw, rows.legal), data.drawn)
+    found = q_with_own_actions(critic, activation, roles, everyone, data.block, action)
+    losses = _per_living(data, rows.alive * (config.logit_cost * _squares(data, raw) - found))
+    return jnp.sum(losses), ({"actor_loss": losses}, ())
 
 
-def _squares(rows: Rows, raw: Float[Array, "B K A"]) -> Float[Array, "B K"]:
+def _squares(data: Data, raw: Float[Array, "B K A"]) -> Float[Array, "B K"]:
     """Returns the mean square of the real and legal outputs."""
-    counts = jnp.ones(raw.shape, bool) if rows.heads.mask is None else jnp.broadcast_to(rows.heads.mask, raw.shape)
-    counts = counts if rows.legal is None else counts & rows.legal
+    mask, legal = data.heads.mask, data.rows.legal
+    counts = jnp.ones(raw.shape, bool) if mask is None else jnp.broadcast_to(mask, raw.shape)
+    counts = counts if legal is None else counts & legal
     return jnp.sum(jnp.where(counts, raw**2, 0.0), axis=-1) / jnp.maximum(jnp.sum(counts, axis=-1), 1)
 
 
-def _per_living(rows: Rows, weighted: Float[Array, "B K"]) -> Float[Array, " K"]:
-    """Returns means over living samples, given numbers that are zero for the others."""
-    return jnp.mean(weighted, axis=0) / jnp.maximum(rows.living, 1e-6)
+def _per_living(data: Data, weighted: Float[Array, "B K"]) -> Float[Array, " K"]:
+    """Returns what a part adds to means over living samples, given numbers that are zero for the others."""
+    return jnp.sum(weighted, axis=0) / jnp.maximum(data.living, 1e-6)
 
 
 def make(
@@ -289,82 +504,45 @@ def update_sets(
     shared, roles = problem.sharing, role_table(problem.spec)
     assert shared is not None
     key_target, key_actor = jax.random.split(key)
-    raw = offpolicy.acting_outputs(problem, agents.target_actor, batch.next_obs)
-    raw, noise = masked(problem.heads, raw, batch.next_legal), gumbel(key_target, raw.shape)
-    if config.estimator == "soft":
-        next_action = relaxed(problem.heads, raw, noise, config.temperature)
-    else:
-        next_action = sampled(problem.heads, raw, noise)
-
+    next_action = target_actions(config, problem, agents.target_actor, batch, key_target)
     moved, found = [], []
     for m in range(shared.num_sets):
         own = jax.tree.map(lambda leaf, m=m: leaf[m], agents)
-        rows = rows_of(problem, shared, batch, m)
-        key_set = jax.random.fold_in(key_actor, m)
-        agent, metrics = update_set(config, problem, roles, own, batch, next_action, rows, key_set)
+        data = data_of(config, problem, shared, batch, next_action, m)
+        agent, metrics = update_set(config, problem, roles, own, data, jax.random.fold_in(key_actor, m))
         moved.append(agent)
         found.append(metrics)
-    order = np.argsort(np.concatenate([np.flatnonzero(shared.sets == m) for m in range(shared.num_sets)]))
+    order = np.argsort(np.concatenate(shared.members))
     metrics = {name: jnp.concatenate([one[name] for one in found])[order] for name in found[0]}
     agents = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
     return agents, offpolicy.gather(config, problem, batch, metrics)
 
 
-def next_values(
-    config: Settings,
-    roles: np.ndarray,
-    target_critic: SetCritic | Any,
-    batch: Transition,
-    next_action: Float[Array, "B N A"],
-    rows: Rows,
-) -> Float[Array, "B K"]:
-    """Returns Q' of what follows each step, for the agents of one set."""
-    later = pool(target_critic, config.critic_activation, roles, batch.next_obs, next_action)
-    return q(target_critic, config.critic_activation, later, rows.members)
+def train_critics(
+    config: Settings, problem: Problem, roles: np.ndarray, critics: Critics, targets: Critics, opts: tuple[Any, ...], data: Data
+) -> tuple[Any, Any, dict[str, Array]]:
+    """Returns a set's critics after one step towards the same targets, their optimisers, and metrics."""
+    grads, metrics, each = gradient(partial(critic_loss, config, roles, targets), critics, data)
+    grads, metrics = offpolicy.mean_over(problem.axis)((grads, metrics))
+    lr = config.critic_lr or config.lr
+    stepped = [offpolicy.descend(config, lr, *one) for one in zip(critics, grads, opts, strict=True)]
+    critics, opts = zip(*stepped, strict=True)
+    return critics, opts, metrics if data.batch.weight is None else metrics | {TD_ERRORS: _errors_of_all(data, *each)}
 
 
-def targets(
-    config: Settings, problem: Problem, moments: Moments | None, batch: Transition, rows: Rows, next_q: Float[Array, "B K"]
-) -> tuple[Moments | None, Float[Array, "B K"]]:
-    """Returns the moments of the set's rewards after another minibatch, and r + γ Q'."""
-    rewards = offpolicy.add_rewards(offpolicy.mean_over(problem.axis), moments, rows.reward, rows.alive)
-    discount = config.gamma if batch.discount is None else jnp.broadcast_to(batch.discount[:, None], next_q.shape)
-    return rewards, td_target(offpolicy.standardised(rewards, rows.reward), rows.terminated, next_q, discount)
-
-
-def train_critic(
-    config: Settings,
-    problem: Problem,
-    roles: np.ndarray,
-    critic: SetCritic | Any,
-    opt: optax.OptState,
-    batch: Transition,
-    rows: Rows,
-    y: Float[Array, "B K"],
-) -> tuple[SetCritic | Any, optax.OptState, Float[Array, "B K"], dict[str, Float[Array, " K"]]]:
-    """Returns a set's critic after one step towards y, its optimiser, its values before the step, and metrics."""
-    (_, (losses, before)), grads = jax.value_and_grad(critic_loss, argnums=2, has_aux=True)(
-        config.critic_activation, roles, critic, batch, rows, y
-    )
-    means = {"critic_loss": losses, "q": _per_living(rows, rows.alive * before), "td_target": _per_living(rows, rows.alive * y)}
-    grads, metrics = offpolicy.mean_over(problem.axis)((grads, means))
-    return *offpolicy.descend(config, config.critic_lr or config.lr, critic, grads, opt), before, metrics
+def _errors_of_all(data: Data, errors: Float[Array, "B K"], alive: Float[Array, "B K"]) -> Float[Array, "M B"]:
+    """Returns the TD errors of all members; of those that did not learn from a sample, the mean of those that did."""
+    if data.plan.count == data.block.members.size:
+        return errors.T
+    mean = jnp.sum(errors, axis=1, keepdims=True) / jnp.maximum(jnp.sum(alive, axis=1, keepdims=True), 1)
+    return (data.rows.alive * mean).T
 
 
 def actor_gradient(
-    config: Settings,
-    problem: Problem,
-    roles: np.ndarray,
-    own: Any,
-    critic: SetCritic | Any,
-    batch: Transition,
-    rows: Rows,
-    key: Key,
-) -> tuple[Params, Float[Array, " K"]]:
+    config: Settings, problem: Problem, roles: np.ndarray, own: Any, critic: SetCritic | Any, data: Data, key: Key
+) -> tuple[Params, Float[Array, " M"]]:
     """Returns the gradient of a set's actor and the losses of its agents, both still those of this device's samples."""
-    everyone = pool(critic, config.critic_activation, roles, batch.obs, batch.action)
-    drawn = draw(config, key, (*rows.reward.shape, problem.spec.act_size), offpolicy.steps_of(own.actor_opt))
-    (_, losses), grads = jax.value_and_grad(actor_loss, argnums=2, has_aux=True)(
-        config, roles, own.actor, critic, everyone, batch, rows, drawn
-    )
-    return grads, losses
+    shape = (len(data.batch.obs), data.plan.count, problem.spec.act_size)
+    data = data._replace(drawn=draw(config, key, shape, offpolicy.steps_of(own.actor_opt)))
+    grads, metrics, _ = gradient(partial(actor_loss, config, roles, critic), own.actor, data)
+    return grads, metrics["actor_loss"]

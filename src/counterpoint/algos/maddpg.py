@@ -147,22 +147,14 @@ METRICS = ("critic_loss", "actor_loss", "q", "td_target")
 
 
 def update_set(
-    config: Config,
-    problem: Problem,
-    roles: np.ndarray,
-    own: Agent,
-    batch: Transition,
-    next_action: Float[Array, "B N A"],
-    rows: attention.Rows,
-    key: Key,
+    config: Config, problem: Problem, roles: np.ndarray, own: Agent, data: attention.Data, key: Key
 ) -> tuple[Agent, dict[str, Array]]:
     """Returns one set of parameters after the same steps with a critic over the set of agents, and its agents' metrics."""
-    next_q = attention.next_values(config, roles, own.target_critic, batch, next_action, rows)
-    rewards, y = attention.targets(config, problem, own.rewards, batch, rows, next_q)
-    critic, critic_opt, values, metrics = attention.train_critic(
-        config, problem, roles, own.critic, own.critic_opt, batch, rows, y
+    rewards, data = attention.standardised(problem, own.rewards, data)
+    (critic,), (critic_opt,), metrics = attention.train_critics(
+        config, problem, roles, (own.critic,), (own.target_critic,), (own.critic_opt,), data
     )
-    gradient = attention.actor_gradient(config, problem, roles, own, critic, batch, rows, key)
+    gradient = attention.actor_gradient(config, problem, roles, own, critic, data, key)
     grads, losses = offpolicy.mean_over(problem.axis)(gradient)
     actor, actor_opt = offpolicy.descend(config, config.lr, own.actor, grads, own.actor_opt)
     agent = Agent(
@@ -174,8 +166,7 @@ def update_set(
         critic_opt=critic_opt,
         rewards=rewards,
     )
-    metrics = metrics | {"actor_loss": losses}
-    return agent, metrics if batch.weight is None else metrics | {TD_ERRORS: (rows.alive * jnp.abs(values - y)).T}
+    return agent, metrics | {"actor_loss": losses}
 
 
 update = partial(attention.update, update_agent, update_set)

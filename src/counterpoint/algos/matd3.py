@@ -158,30 +158,18 @@ def train_actor(
 
 
 def update_set(
-    config: Config,
-    problem: Problem,
-    roles: np.ndarray,
-    own: Agent,
-    batch: Transition,
-    next_action: Float[Array, "B N A"],
-    rows: attention.Rows,
-    key: Key,
+    config: Config, problem: Problem, roles: np.ndarray, own: Agent, data: attention.Data, key: Key
 ) -> tuple[Agent, dict[str, Array]]:
     """Returns one set of parameters after the same steps with critics over the set of agents, and its agents' metrics."""
-    shaken = smoothed(config, problem, jnp.moveaxis(next_action, 0, -1), jax.random.fold_in(key, 1))
-    next_action = jnp.moveaxis(shaken, -1, 0)
-    next_q = jnp.minimum(
-        *(attention.next_values(config, roles, critic, batch, next_action, rows) for critic in own.target_critics)
+    shaken = smoothed(config, problem, jnp.moveaxis(data.next_action, 0, -1), jax.random.fold_in(key, 1))
+    data = data._replace(next_action=jnp.moveaxis(shaken, -1, 0))
+    rewards, data = attention.standardised(problem, own.rewards, data)
+    critics, critic_opts, metrics = attention.train_critics(
+        config, problem, roles, own.critics, own.target_critics, own.critic_opts, data
     )
-    rewards, y = attention.targets(config, problem, own.rewards, batch, rows, next_q)
-    trained = [
-        attention.train_critic(config, problem, roles, critic, opt, batch, rows, y)
-        for critic, opt in zip(own.critics, own.critic_opts, strict=True)
-    ]
-    critics, critic_opts, values, metrics = zip(*trained, strict=True)
 
     def gradient() -> Any:
-        return attention.actor_gradient(config, problem, roles, own, critics[0], batch, rows, key)
+        return attention.actor_gradient(config, problem, roles, own, critics[0], data, key)
 
     def nothing() -> Any:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradient))
@@ -207,9 +195,7 @@ def update_set(
         rewards=rewards,
     )
     last = jnp.where(due, losses, jnp.full_like(losses, own.actor_loss))
-    means = jax.tree.map(lambda first, second: (first + second) / 2, *metrics) | {"actor_loss": last}
-    errors = jnp.maximum(*(jnp.abs(each - y) for each in values))
-    return agent, means if batch.weight is None else means | {TD_ERRORS: (rows.alive * errors).T}
+    return agent, metrics | {"actor_loss": last}
 
 
 def where(condition: Bool[Array, ""], true: Any, false: Any) -> Any:

@@ -179,6 +179,8 @@ class TrainSettings(TypedDict, total=False):
     critic: Literal["joint", "attention"]
     """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters,
     one that pools them by attention."""
+    agents_per_sample: int
+    """Agents of each set that learn from each transition of a minibatch, with --critic attention (0: all of them)."""
     gae_lambda: float
     """λ of the advantages (0: one reward and the next value; 1: all rewards of the rollout)."""
     epochs: int
@@ -464,6 +466,8 @@ class GridSettings(TypedDict, total=False):
     critic: Literal["joint", "attention"] | Sequence[Literal["joint", "attention"]]
     """One critic for each agent, which reads all observations and actions, or, for many agents that share parameters,
     one that pools them by attention."""
+    agents_per_sample: int | Sequence[int]
+    """Agents of each set that learn from each transition of a minibatch, with --critic attention (0: all of them)."""
     gae_lambda: float | Sequence[float]
     """λ of the advantages (0: one reward and the next value; 1: all rewards of the rollout)."""
     epochs: int | Sequence[int]
