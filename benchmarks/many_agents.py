@@ -1,9 +1,10 @@
 """Many agents: an update of simple_spread with joint critics, and with one critic over the set of agents (--critic attention).
 
-`many_agents.py speed` writes the table of seconds per update and training steps per second: batch 1024, 2×64 networks, one
-update per 100 world steps, as in `training.py`. `many_agents.py learning N EPISODES [SEED …]` trains N agents with shared
-parameters and the critic over the set, seeds 0 to 2 if none are named, and plays fresh greedy episodes. It keeps what it
-measures in docs/results/many-agents.csv, does not measure it again, and writes docs/results/many-agents.md.
+`many_agents.py speed [N …]` writes the table of seconds per update and training steps per second, for these numbers of agents
+or for all: batch 1024, 2×64 networks, one update per 100 world steps, as in `training.py`.
+`many_agents.py learning N EPISODES [SEED …]` trains N agents with shared parameters and the critic over the set, seeds 0 to 2
+if none are named, and plays fresh greedy episodes. It keeps what it measures in docs/results/many-agents.csv, does not measure
+it again, and writes docs/results/many-agents.md.
 """
 
 import csv
@@ -60,10 +61,12 @@ COLUMNS = ("agents", "team", "seed", "episodes", "reward", "distance", "covered"
 TRAINED = "trained"
 
 
-def speed() -> None:
+def speed(*wanted: int) -> None:
     """The table of updates."""
     rows, joint = [], {}
     for name, agents, settings, near in CASES:
+        if wanted and agents not in wanted:
+            continue
         trainer = Trainer(
             2_000, scenario_args=(f"N={agents}", *near), num_envs=20, buffer_size=4_000, batch_size=1024, **settings
         )
@@ -220,7 +223,4 @@ def ranged(values: list[float], digits: int) -> str:
 
 if __name__ == "__main__":
     part, *rest = sys.argv[1:] or ["speed"]
-    if part == "speed":
-        speed()
-    else:
-        learning(*map(int, rest))
+    {"speed": speed, "learning": learning}[part](*map(int, rest))
