@@ -134,7 +134,7 @@ class Plan(NamedTuple):
     """The parts of a minibatch that are computed one after another; the agents of a set that learn from a part."""
 
     size: int
-    """Samples of a part. Where parts overlap, the later one counts."""
+    """Samples that a part reads; those from its stop on belong to the next part and do not count."""
     starts: np.ndarray
     stops: np.ndarray
     count: int
