@@ -34,8 +34,8 @@ ABOUT = """# Head to head with the authors' settings
 settings (25,000 episodes, as in the paper), and lets them meet. Every seed meets the opponents of the four other seeds (200
 greedy episodes each), so nobody plays those with whom it was trained. Returns are those of one agent per episode, mpe2 flavour;
 higher is better for the team that is named. Intervals (95 %) resample the seeds of both sides. Settings were chosen on seeds
-from 100 on; these are seeds 0 to 4. In simple_adversary, teams trained in this way lost to the authors' on seeds 100 and 101, so
-that preset needs other settings; the authors' are the better choice there.
+from 100 on; these are seeds 0 to 4. In simple_adversary, teams trained in this way lost to the authors' on seeds 100 and 101,
+so that preset needs other settings; the authors' are the better choice there.
 
 ## Both sides swapped
 
