@@ -13,7 +13,7 @@ import pytest
 import counterpoint
 import matrix_games
 from counterpoint import config as configs
-from counterpoint.algos import league, maddpg, recurrent
+from counterpoint.algos import coma, league, maddpg, mappo, recurrent
 from counterpoint.algos.league import League, LeaguePolicy, average, chances, decide, judged, number_of, slot_of, with_league
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.errors import UsageError
@@ -149,11 +149,13 @@ def test_the_export_of_a_recurrent_team_remembers_the_episode(hidden: tuple[int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["freeze", "league"])
+@pytest.mark.parametrize("kind", ["freeze", "league", "league on-policy"])
 def test_an_interrupted_run_ends_as_if_left_alone(kind: str, tag: Run, tmp_path: Path) -> None:
     extra: dict[str, Any] = (
         {"freeze": [f"good={tag.path}"]} if kind == "freeze" else {"league": 2, "league_draw": "prioritised"}
     )
+    if kind == "league on-policy":
+        extra |= {"algorithm": "mappo", "num_envs": 4, "update_every": 200, "num_units": 8, "epochs": 2, "minibatches": 2}
     settings = TINY | {"scenario": "simple_tag", "num_episodes": 64, "warmup": 200, "save_dir": str(tmp_path), **extra}
     calm = counterpoint.train(exp_name="calm", **settings)
     with pytest.raises(experiment.Interrupted):
@@ -214,6 +216,31 @@ def test_updates_fill_the_ring_and_learn_as_without_a_league() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), kept, history[update_number])
 
 
+@pytest.mark.parametrize("module", [mappo, coma])
+def test_what_a_member_of_the_league_does_teaches_on_policy_agents_nothing(module: Any) -> None:
+    env = make("simple_push")
+    algo = module.make(module.Config(num_units=4, recurrent=True), env.spec, np.ones((2, 2), bool))
+    wrapped = with_league(algo, env.spec, League(3, 1, 0.5, "uniform"))
+    agents = wrapped.init(prng.key(0))._replace(added=jnp.ones((), jnp.int32))
+    envs = start(env, wrapped, prng.key(1), 8)
+    _, steps, _ = rollout(env, wrapped, wrapped.policy(agents), envs, prng.key(2), 4, jnp.int32(0))
+    member, team = map(np.asarray, steps.extras[1:])
+    drawn = (np.array(env.spec.teams) == "adversary") == (team == 0)[..., None]
+    own = ~(drawn & (member >= 0)[..., None])
+    assert 0.5 < own.mean() < 1.0
+
+    in_league, alone = jax.jit(wrapped.update), jax.jit(algo.update)
+    plain = steps._replace(extras=(), carry=steps.carry.current)
+    found = in_league(agents, steps, prng.key(3))[0].learner
+    expected = alone(agents.learner, plain._replace(own=jnp.asarray(own)), prng.key(3))[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    paid = steps._replace(reward=jnp.where(own, steps.reward, 9.0))
+    jax.tree.map(np.testing.assert_array_equal, in_league(agents, paid, prng.key(3))[0].learner, found)
+    everything = alone(agents.learner, plain._replace(own=jnp.ones_like(steps.alive)), prng.key(3))[0]
+    different = jax.tree.map(lambda a, b: bool(np.any(np.asarray(a) != np.asarray(b))), everything, found)
+    assert any(jax.tree.leaves(different))
+
+
 def test_members_are_drawn_by_chance() -> None:
     scores = jnp.array([[1.0, 3.0, 99.0], [0.0, 0.0, 0.0]])
     uniform, prioritised = (League(3, 1, 0.25, draw) for draw in ("uniform", "prioritised"))
@@ -267,7 +294,6 @@ def test_rows_of_an_overwritten_member_say_nothing_of_its_successor() -> None:
         ({"league": -1}, "--league must be at least 0"),
         ({"league": 1001}, "--league must be at most 1000"),
         ({"league": 2, "scenario": "simple_spread"}, "needs two learning teams"),
-        ({"league": 2, "algorithm": "coma"}, "needs a replay memory, and coma has none"),
         ({"league": 2, "learners": 4}, "--league 2 and --learners exclude each other"),
         ({"league": 2, "infer_policies": True}, "--league 2 and --infer-policies exclude each other"),
         ({"ensemble_teams": ["good"]}, "--ensemble-teams good says whose ensemble: choose --ensemble as well"),

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from counterpoint.algos import onpolicy
 from counterpoint.algos.base import Actors, Algorithm, Carry, Entry, Metrics, Rollout
-from counterpoint.algos.onpolicy import Network, Problem, agent_means, num_heads, policy, shared, unroll
+from counterpoint.algos.onpolicy import Network, Problem, agent_means, learning, num_heads, policy, shared, unroll
 from counterpoint.core.actions import Heads, choosable, gumbel, head_sum, heads_of, masked, sampled, softmax
 from counterpoint.core.checks import at_least, fraction
 from counterpoint.core.nets import Params, init_mlp, mlp_from_first
@@ -138,7 +138,7 @@ def critic_loss(
     """Returns the mean of (Q(o, a) − y)² over agents that still play, and the squared errors themselves."""
     q = critic_values(problem.spec, critic, batch.obs, batch.action)
     errors = jnp.sum(batch.action * (q - jnp.broadcast_to(y[..., None], q.shape)) ** 2, axis=-1) / num_heads(problem, y)
-    return masked_mean(errors, batch.alive), errors
+    return masked_mean(errors, learning(batch)), errors
 
 
 class Rates(NamedTuple):
@@ -162,10 +162,10 @@ def actor_loss(
     log_pi = jnp.log(jnp.maximum(pi, 1e-8))
     advantage = jax.lax.stop_gradient(jnp.sum(batch.action * advantages(heads, pi, q), axis=-1))
     if config.normalise_advantages:
-        advantage = onpolicy.normalised(advantage, batch.alive)
+        advantage = onpolicy.normalised(advantage, learning(batch))
     taken = jnp.sum(batch.action * log_pi, axis=-1)
-    entropy = agent_means(-jnp.sum(pi * log_pi, axis=-1), batch.alive)
-    losses = -agent_means(advantage * taken, batch.alive) - rates.entropy_cost * entropy
+    entropy = agent_means(-jnp.sum(pi * log_pi, axis=-1), learning(batch))
+    losses = -agent_means(advantage * taken, learning(batch)) - rates.entropy_cost * entropy
     return jnp.sum(losses), (losses, entropy)
 
 
@@ -219,7 +219,7 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
         step=agents.step + batch.done.size,
     )
     taken = jnp.sum(batch.action * q, axis=-1) / num_heads(problem, y)
-    means = [agent_means(values, batch.alive) for values in (errors, taken, y)]
+    means = [agent_means(values, learning(batch)) for values in (errors, taken, y)]
     return moved, dict(zip(METRICS, (means[0], losses, *means[1:], entropy), strict=True))
 
 

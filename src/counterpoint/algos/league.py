@@ -1,8 +1,8 @@
 """A league: in some episodes one team is played by an earlier version of itself, so that the other does not forget how to
 beat it.
 
-The wrapped algorithm learns as it does without a league, from a replay memory: what an earlier version did is as good a
-transition as any other. Every `every` updates the policy is stored in a ring of `size` members. At the first step of an
+The wrapped algorithm learns as it does without a league. What an earlier version did is as good a transition as any other in
+a replay memory; learning on-policy leaves it out (`Transition.own`). Every `every` updates the policy is stored in a ring of `size` members. At the first step of an
 episode it is decided whether a team is replaced, which team, and by which member: uniformly, or more often by members
 against whom the other team earns little. The decision is part of the acting state, and the ring is part of the agents, so a
 run that is killed and resumed goes on to the bit.
@@ -98,8 +98,10 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
         member, team = jax.vmap(partial(decide, league, policy))(carry.member, carry.team, carry.chance)
         action, current, extras = algo.act(policy.current, carry.current, obs, key_now, step, legal)
 
+        members = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), policy.past)  # one member's numbers lie together
+
         def earlier(member: Array, carry: Carry, obs: Array, key: Key, legal: Any) -> tuple[Array, Carry]:
-            chosen = jax.tree.map(lambda leaf: leaf[..., jnp.maximum(member, 0)], policy.past)
+            chosen = jax.tree.map(lambda leaf: leaf[jnp.maximum(member, 0)], members)
             lead = jax.tree.map(lambda leaf: leaf[None], (carry, obs, legal))
             action, carry, _ = algo.act(chosen, lead[0], lead[1], key, step, lead[2])
             return action[0], jax.tree.map(lambda leaf: leaf[0], carry)
@@ -115,8 +117,10 @@ def with_league(algo: Algorithm, spec: Spec, league: League, axis: str | None = 
         return action, carry._replace(current=current)
 
     def update(agents: LeagueAgents, batch: Transition, key: Key) -> tuple[LeagueAgents, Metrics]:
-        own, number, team = batch.extras
-        learner, metrics = algo.update(agents.learner, batch._replace(extras=own), key)
+        extras, number, team = batch.extras
+        carry = None if batch.carry is None else batch.carry.current
+        own = ~(jnp.asarray(belongs)[team] & (number >= 0)[..., None])
+        learner, metrics = algo.update(agents.learner, batch._replace(extras=extras, carry=carry, own=own), key)
         scores = judged(belongs, agents.scores, batch.reward, slot_of(league, agents.added, number), team, axis)
         updates = agents.updates + 1
         due, slot = updates % league.every == 0, agents.added % league.size

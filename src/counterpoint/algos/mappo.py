@@ -27,7 +27,17 @@ from jaxtyping import Array, Bool, Float, Int
 from counterpoint.algos import onpolicy, sharing
 from counterpoint.algos.base import Actors, Algorithm, Carry, Entry, Metrics, Rollout
 from counterpoint.algos.offpolicy import one_by_one
-from counterpoint.algos.onpolicy import Network, Problem, agent_means, as_rows, columns, next_columns, run_columns, sharing_of
+from counterpoint.algos.onpolicy import (
+    Network,
+    Problem,
+    agent_means,
+    as_rows,
+    columns,
+    learning,
+    next_columns,
+    run_columns,
+    sharing_of,
+)
 from counterpoint.algos.sharing import Share, Sharing
 from counterpoint.core.actions import Heads, gumbel, heads_of, masked, sampled
 from counterpoint.core.checks import above, at_least, fraction
@@ -273,7 +283,8 @@ class Sample(NamedTuple):
     """The normalised value before the first gradient step."""
     target: Float[Array, "*b"]
     """The normalised return."""
-    alive: Bool[Array, "*b"]
+    counts: Bool[Array, "*b"]
+    """Where there is something to learn."""
 
 
 def policy_gain(
@@ -312,7 +323,7 @@ def loss(
     """Returns the sum of one agent's two losses, which have no weight in common, and its metrics `LOSSES`."""
     log_pi, entropies = log_policy(nets.actor, view)
     value, _ = critic_values(nets.critic, view)
-    mean = partial(masked_mean, mask=sample.alive)
+    mean = partial(masked_mean, mask=sample.counts)
     entropy = mean(entropies)
     actor_loss = -mean(policy_gain(config.clip_ratio, log_pi, sample.log_pi, sample.advantage)) - entropy_cost * entropy
     critic_loss = mean(value_error(config, value, sample.value, sample.target))
@@ -446,10 +457,10 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
     judged = judge(config, problem, agents.nets, batch)
     advantage, value, target, nets, returns = targets(config, problem, agents, batch, reward, judged)
     if config.normalise_advantages:
-        advantage = standardised(advantage, batch.alive)
+        advantage = standardised(advantage, learning(batch))
 
     row = partial(as_rows, config.recurrent)
-    sample = Sample(*(row(part) for part in (judged.log_pi, advantage, value, target, batch.alive)))
+    sample = Sample(*(row(part) for part in (judged.log_pi, advantage, value, target, learning(batch))))
     start = jax.tree.map(lambda leaf: leaf[0], batch.carry) if config.recurrent else ()
     legal = None if batch.legal is None else row(batch.legal)
     whole = (row(batch.obs), row(seen_now(config, batch)), row(batch.action), legal, row(batch.done), start, sample)
@@ -479,7 +490,7 @@ def update(config: Config, problem: Problem, agents: Agents, batch: Transition, 
     moved = Agents(nets, actor_opt, critic_opt, returns, rewards, agents.step + batch.done.size)
     means = [jnp.mean(part, axis=(0, 1)) for part in metrics]
     mean, std = over(target, scale_of(returns), sharers)
-    means += [agent_means(part * std + mean, batch.alive) for part in (value, target)]
+    means += [agent_means(part * std + mean, learning(batch)) for part in (value, target)]
     return moved, dict(zip(METRICS, means, strict=True))
 
 
@@ -494,7 +505,7 @@ def targets(
     target = onpolicy.own_returns(kind, problem, batch, reward, judged.next_value * std + mean)
     advantage, returns, nets, old = target - value, agents.returns, agents.nets, judged.value
     if config.value_norm != "none":
-        returns = see_returns(config, agents.returns, target, batch.alive, sharers)
+        returns = see_returns(config, agents.returns, target, learning(batch), sharers)
         mean, std = over(reward, scale_of(returns), sharers)
     if config.value_norm == "popart":
         nets = nets._replace(critic=rescaled(nets.critic, agents.returns, returns))

@@ -357,6 +357,11 @@ def team_returns(
     return lambda_returns(reward, value, cut, kind.gamma, kind.td_lambda)
 
 
+def learning(batch: Transition) -> Bool[Array, "T E N"]:
+    """Returns which steps teach an agent: those that it took itself, by the policy that learns."""
+    return batch.alive if batch.own is None else batch.alive & batch.own
+
+
 def team_stops(problem: Problem, batch: Transition) -> Bool[Array, "T E N"]:
     """Returns where nobody on an agent's side plays on in the recording."""
     over = jnp.ones_like(batch.alive).at[:-1].set(~batch.alive[1:] | batch.done[:-1, :, None])

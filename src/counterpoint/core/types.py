@@ -68,6 +68,8 @@ class Transition(NamedTuple):
     """γᵐ of a transition that spans m steps, whose reward is the discounted sum of theirs; None if it is a single step."""
     extras: Any = ()
     """What acting left for learning, [*b, …] each: log-probabilities, the sub-policy that was drawn."""
+    own: Bool[Array, "*b N"] | None = None
+    """False where an earlier version of the policy acted for the agent: nothing to learn on-policy. None if none ever does."""
     begins: Bool[Array, "*b"] | None = None
     """True where memory begins anew, if a batch consists of sequences: their first steps and those of episodes."""
 

@@ -161,11 +161,11 @@ def check_league(config: Config, env: Environment) -> None:
     if len(set(env.spec.teams)) < 2:
         raise UsageError(f"--league {league} needs two learning teams, and {env.name} has one: leave it out.")
     memory = config.entry.memory(config.learning)
-    if not isinstance(memory, Replay):
-        raise UsageError(f"--league {league} needs a replay memory, and {config.entry.name} has none: choose maddpg or ddpg.")
     if env.compiled is None:
         raise UsageError(f"--league {league} needs a compiled environment, and Python steps {env.name}: leave it out.")
-    others = {"learners": config.distribution.learners, "recurrent": memory.sequence, "infer-policies": memory.newest}
+    others: dict[str, Any] = {"learners": config.distribution.learners}
+    if isinstance(memory, Replay):
+        others |= {"recurrent": memory.sequence, "infer-policies": memory.newest}
     for name, chosen in others.items():
         if chosen:
             raise UsageError(f"--league {league} and --{name} exclude each other: choose one of them.")
