@@ -1,4 +1,4 @@
-"""A learner in NumPy, float64, with loops and no autodiff: the networks that oracles of the off-policy algorithms share."""
+"""A learner in NumPy, float64, with loops and no autodiff: the networks that oracles of the algorithms share."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -151,3 +151,45 @@ def apart(ours, theirs):
 def at_rest():
     """Adam before its first step."""
     return {"t": 0, "m": {}, "v": {}}
+
+
+# --- Networks with a recurrent unit: flat lists of arrays, a weight and a bias for each layer.
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def remembered(net, x, hidden):
+    """The hidden states after one step of inputs [..., I]; the layers are any before the unit, its two, and the last."""
+    *before, input_weight, input_bias, state_weight, state_bias, _, _ = net
+    for weight, bias in zip(before[::2], before[1::2], strict=True):
+        x = np.maximum(x @ weight + bias, 0.0)
+    gates, own = x @ input_weight + input_bias, hidden @ state_weight + state_bias
+    (reset, update, new), (reset_by, update_by, new_by) = (np.split(part, 3, axis=-1) for part in (gates, own))
+    keep = sigmoid(update + update_by)
+    return keep * hidden + (1 - keep) * np.tanh(new + sigmoid(reset + reset_by) * new_by)
+
+
+def flat_arrays(network, i):
+    """The arrays of agent i's network, perceptron or recurrent, as float64."""
+    layers = network.body
+    if network.cell is not None:
+        layers = (*network.body, network.cell.inputs, network.cell.state, *network.head)
+    return [np.asarray(array[i], np.float64) for layer in layers for array in (layer.weight, layer.bias)]
+
+
+def differences(loss, net, step=1e-6):
+    """The gradient of a loss of a list of arrays, by central differences."""
+    grads = []
+    for k, array in enumerate(net):
+        grad = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            sides = []
+            for sign in (1, -1):
+                moved = array.copy()
+                moved[place] += sign * step
+                sides.append(loss([*net[:k], moved, *net[k + 1 :]]))
+            grad[place] = (sides[0] - sides[1]) / (2 * step)
+        grads.append(grad)
+    return grads
