@@ -286,6 +286,7 @@ def test_rows_of_an_overwritten_member_say_nothing_of_its_successor() -> None:
         ({"freeze": ["adversary=a", "adversary=b"]}, "names the team adversary twice"),
         ({"freeze": [f"adversary={HERE}:rock", f"good={HERE}:rock"]}, "leaves no team to learn"),
         ({"freeze": ["adversary=nowhere"]}, "nowhere is not a run"),
+        ({"freeze": ["adversary=out/team.onnx"]}, "out/team.onnx is not a NumPy export, .*`counterpoint export --format numpy`"),
         ({"freeze": [f"adversary={HERE}:nobody"]}, "has no nobody"),
         ({"freeze": [f"adversary={HERE}:silent"]}, "returns no action for adversary_0"),
         ({"freeze": [f"adversary={HERE}:too_wide"]}, r"returns an action of shape \(4,\) for adversary_0"),
@@ -390,6 +391,12 @@ def test_players_take_part_in_the_teams_that_they_have(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UsageError, match=sentence):
             player_of(text, world)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "team.safetensors").touch()
+    for place in (tmp_path / "folder", tmp_path / "row_0.safetensors", tmp_path / "team.onnx"):
+        for text in (f"{place}", f"row={place}", f"{place}@best"):
+            with pytest.raises(UsageError, match=f"^{place} is not a NumPy export"):
+                player_of(text, world)
     with pytest.raises(UsageError, match="has no whole team of simple_push: its agents are row_0"):
         player_of(str(tmp_path / "row.npz"), make("simple_push"))
 

@@ -34,7 +34,7 @@ from counterpoint.core.trees import names_of
 from counterpoint.core.types import Environment, Key
 from counterpoint.envs.against import Against, TeamPolicy, part_of
 from counterpoint.runs import Run, history, open_run
-from counterpoint.runs.folder import write_config
+from counterpoint.runs.folder import find, write_config
 
 
 class Source(NamedTuple):
@@ -47,10 +47,16 @@ class Source(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Returns "export", "script" or "run"."""
+        """Returns "export", "script" or "run"; refuses exports in other formats than NumPy's."""
         path = Path(self.place).expanduser()
         if path.suffix == ".npz" or (path / "team.npz").exists():
             return "export"
+        other = any(path.suffix == suffix or (path / f"team{suffix}").exists() for suffix in (".onnx", ".safetensors"))
+        if other and not (find(self.place) / "config.json").exists():
+            raise UsageError(
+                f"{self.place} is not a NumPy export, and no other export can be an opponent: write one with"
+                " `counterpoint export --format numpy` and give its team.npz."
+            )
         return "script" if is_address(self.place) and not (path / "config.json").exists() else "run"
 
 
