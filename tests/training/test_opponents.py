@@ -286,7 +286,10 @@ def test_rows_of_an_overwritten_member_say_nothing_of_its_successor() -> None:
         ({"freeze": ["adversary=a", "adversary=b"]}, "names the team adversary twice"),
         ({"freeze": [f"adversary={HERE}:rock", f"good={HERE}:rock"]}, "leaves no team to learn"),
         ({"freeze": ["adversary=nowhere"]}, "nowhere is not a run"),
-        ({"freeze": ["adversary=out/team.onnx"]}, "out/team.onnx is not a NumPy export, .*`counterpoint export --format numpy`"),
+        (
+            {"freeze": ["adversary=out/team.onnx"]},
+            "out/team.onnx is not a NumPy export, .*`counterpoint export --format numpy`",
+        ),
         ({"freeze": [f"adversary={HERE}:nobody"]}, "has no nobody"),
         ({"freeze": [f"adversary={HERE}:silent"]}, "returns no action for adversary_0"),
         ({"freeze": [f"adversary={HERE}:too_wide"]}, r"returns an action of shape \(4,\) for adversary_0"),
