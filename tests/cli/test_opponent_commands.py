@@ -119,10 +119,34 @@ def test_units_of_a_value(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.code == 0, result.err
     assert "of the way from random play to the scripted team" in result.out
     assert "| openai-sum | -28.8 |" in result.out
-    assert "| simple_spread | openai | random |" in call("units").out
+    listed = {line.split(" ")[1] for line in call("units").out.splitlines()[2:]}
+    assert listed == {"simple", "simple_spread", "simple_speaker_listener", "simple_reference"}
+    of_one = call("units --scenario simple").out.splitlines()[2:]
+    assert [line.split(" | ")[:3] for line in of_one] == [
+        ["| simple", flavour, policy] for flavour in ("openai", "mpe2") for policy in ("random", "scripted")
+    ]
+    assert "there is no scale for 'simple_tag'" in call("units --scenario simple_tag").err
+    assert "in simple_spread, unit mpe2" in call("units -10").out
     assert "invalid choice" in call("units 3 --from metres").err
     monkeypatch.setattr(units, "record", lambda path, episodes: Path(path))
     assert call("units --record new.csv").out == "→ new.csv\n"
+
+
+def test_a_benchmark_says_where_there_is_no_scale(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = {"env": "", "num_agents": 0, "num_adversaries": 0, "scenario_args": [], "flavour": "mpe2", "max_episode_len": 25}
+
+    def opened(name: str) -> Any:
+        return SimpleNamespace(path=Path(name), config={"world": {**usual, "scenario": name}}, rows=list)
+
+    monkeypatch.setattr("counterpoint.runs.open_run", opened)
+    found = [benchmark.SeedResult(0, 50, {"return of agent_0": np.array([-20.0, -19.0])})]
+    monkeypatch.setattr(benchmark, "_measure", lambda *_: found)
+    result = call("benchmark simple_spread --scale")
+    assert "share of agent_0" in result.out
+    assert "note" not in result.out
+    for line in ("simple_tag", "simple_spread simple_tag"):
+        assert f"note: {units.NO_SCALE}\n" in call(f"benchmark {line} --scale").out
+    assert "note" not in call("benchmark simple_tag").out
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from counterpoint.runs.files import expanded, make_folder, write_whole
 from counterpoint.runs.folder import GRID, RUNS
 from counterpoint.runs.stats import Curve
 from counterpoint.runs.tables import markdown_table, write_csv
-from counterpoint.studies.units import share_in_world
+from counterpoint.studies.units import NO_SCALE, share_in_world
 from counterpoint.viz import comparison as figures
 from counterpoint.viz.comparison import FEW_SEEDS, Look
 from counterpoint.viz.plots import axis_label, columns
@@ -216,8 +216,7 @@ def on_scale(result: Comparison, grouped: Grouped) -> Comparison:
     returns = result.metric.startswith(("eval/team/", "eval/return/", "team/", "return/"))
     shares = [_share_of(row, grouped.panels[row.environment][row.group]) if returns else None for row in result.scores]
     found = [share for share in shares if share is not None]
-    note = "A scale needs returns in a world of the usual size; `counterpoint units` lists those with references."
-    return result._replace(shares=found, notes=[*result.notes, *([note] if len(found) < len(shares) else [])])
+    return result._replace(shares=found, notes=[*result.notes, *([NO_SCALE] if len(found) < len(shares) else [])])
 
 
 def _share_of(row: Scores, seeds: Sequence[Seed]) -> Share | None:

@@ -16,6 +16,8 @@ from counterpoint.runs.tables import write_csv
 REFERENCES = Path(__file__).with_name("references.csv")
 HEADER = ["scenario", "flavour", "policy", "mean", "low", "high", "episodes"]
 FLAVOURS = ("openai", "mpe2")
+NO_SCALE = "A scale needs returns in a world of the usual size; `counterpoint units` lists those with references."
+"""What is said of a run that has none."""
 
 
 class Unit(NamedTuple):
@@ -82,6 +84,23 @@ def scenarios() -> list[str]:
     return list(dict.fromkeys(scenario for scenario, _, _ in references()))
 
 
+def require_scale(scenario: str) -> None:
+    """Refuses a world without references."""
+    if scenario not in scenarios():
+        raise UsageError(
+            f"there is no scale for {scenario!r}: choose one of {', '.join(scenarios())}; a return in a competitive world"
+            " depends on the opponent (see `counterpoint tournament`)."
+        )
+
+
+def references_of(scenario: str = "") -> dict[tuple[str, str, str], Reference]:
+    """Returns the recorded references of a world (empty: of all worlds)."""
+    if not scenario:
+        return references()
+    require_scale(scenario)
+    return {key: reference for key, reference in references().items() if key[0] == scenario}
+
+
 def unit_of(name: str) -> Unit:
     """Returns the unit of a name."""
     for unit in UNITS:
@@ -93,11 +112,7 @@ def unit_of(name: str) -> Unit:
 def units(value: float | str, scenario: str, from_unit: str = "mpe2") -> Scale:
     """Returns a result in every published unit, and as a share between random play and the scripted team."""
     number, unit = number_of(value), unit_of(from_unit)
-    if scenario not in scenarios():
-        raise UsageError(
-            f"there is no scale for {scenario!r}: choose one of {', '.join(scenarios())}; a return in a competitive world"
-            " depends on the opponent (see `counterpoint tournament`)."
-        )
+    require_scale(scenario)
     agents = count_of(scenario)
     own = number / agents if unit.summed else number
     share = share_of(own, scenario, unit.flavour)

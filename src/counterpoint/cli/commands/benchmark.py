@@ -63,14 +63,16 @@ def benchmark(
     names = _file_names(opened)
     asked = (("at", at, "last"), ("env", env, ""), ("trust", trust, False), ("member", member, None))
     which = {name: value for name, value, usual in asked if value != usual}
-    several, rows, lines = len(opened) > 1, [], []
+    several, rows, lines, unscaled = len(opened) > 1, [], [], False
     files.make_folder(benchmark_dir, "--benchmark-dir")
     for given, run in opened.items():
         seeds = _measure(run, benchmark_iters, explore, seed_index, which)
         metrics = {name: summary_of([seed.values[name] for seed in seeds if len(seed.values[name])]) for name in _names(seeds)}
         rows += [[given] * several + [name, *_cells(summary)] for name, summary in metrics.items()]
         if scale:
-            rows += [[given] * several + [name, *_cells(summary)] for name, summary in _shares(run, metrics).items()]
+            shares = _shares(run, metrics)
+            rows += [[given] * several + [name, *_cells(summary)] for name, summary in shares.items()]
+            unscaled |= not shares
         steps = sum(seed.steps for seed in seeds)
         facts = {"run": given, "at": at, "steps": steps, "greedy": not explore, "metrics": metrics}
         facts["seeds"] = [
@@ -84,6 +86,10 @@ def benchmark(
         lines.append(f"{steps} steps, {'with exploration' if explore else 'greedy'} → {file}")
     header = ["per episode", "mean", "95 % over seeds", "95 % over episodes", "seeds", "episodes"]
     print_table(["run"] * several + header, rows, ["seeds", "episodes", "95 % over episodes"])
+    if unscaled:
+        from counterpoint.studies.units import NO_SCALE
+
+        print(f"note: {NO_SCALE}")
     print("\n".join(lines))
     for given, run in opened.items():
         if teams := _exploitable(run):

@@ -11,7 +11,7 @@ from counterpoint.core.errors import UsageError
 @command("Trained runs")
 def units(
     value: Annotated[Positional[str], arg(metavar="[VALUE]")] = "",
-    scenario: str = "simple_spread",
+    scenario: str = "",
     from_: Annotated[Literal["openai", "openai-sum", "mpe2", "mpe2-sum"], arg(name="from")] = "mpe2",
     record: Annotated[str, arg(metavar="FILE", help_behavior_hint="(default: do not record)")] = "",
     episodes: int = 20_000,
@@ -19,8 +19,8 @@ def units(
     """Convert a return to every published unit and to a scale from random play (0) to a scripted team (1).
 
     Args:
-        value: Return to convert (empty: list the references of the scenario).
-        scenario: World that the return was measured in.
+        value: Return to convert (empty: list the references).
+        scenario: World that the return was measured in (empty: simple_spread), or whose references to list (empty: all).
         from_: Unit of the value: rules of the original or of mpe2, one agent's return or the sum over agents.
         record: Measure random play and the scripted teams anew and write them to this CSV file.
         episodes: Episodes of each measurement that is recorded.
@@ -35,10 +35,12 @@ def units(
         return
     if not value:
         rows = [
-            [*key, f"{r.mean:.2f}", f"{r.low:.2f} … {r.high:.2f}", str(r.episodes)] for key, r in study.references().items()
+            [*key, f"{r.mean:.2f}", f"{r.low:.2f} … {r.high:.2f}", str(r.episodes)]
+            for key, r in study.references_of(scenario).items()
         ]
         print_table(["scenario", "flavour", "policy", "return of one agent", "95 %", "episodes"], rows)
         return
+    scenario = scenario or "simple_spread"
     scale = study.units(value, scenario, from_)
     way = f"{100 * scale.share:.1f} % of the way from random play to the scripted team"
     print(f"{value} in {scenario}, unit {from_}: {way}\n")
