@@ -18,7 +18,7 @@ import numpy as np
 import counterpoint
 from counterpoint.runs import open_run
 from counterpoint.runs.tables import markdown_table
-from counterpoint.studies.reproduce.lowe2017_ensembles import cross, means, resampled
+from counterpoint.studies.strangers import cross, means, resampled
 from counterpoint.studies.tournament import Arena, open_world, player_of, two_teams
 from counterpoint.training.train import is_finished
 

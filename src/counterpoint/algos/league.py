@@ -1,11 +1,11 @@
 """A league: in some episodes one team is played by an earlier version of itself, so that the other does not forget how to
 beat it.
 
-The wrapped algorithm learns as it does without a league. What an earlier version did is as good a transition as any other in
-a replay memory; learning on-policy leaves it out (`Transition.own`). Every `every` updates the policy is stored in a ring of `size` members. At the first step of an
-episode it is decided whether a team is replaced, which team, and by which member: uniformly, or more often by members
-against whom the other team earns little. The decision is part of the acting state, and the ring is part of the agents, so a
-run that is killed and resumed goes on to the bit.
+The wrapped algorithm learns as it does without a league. What an earlier version did is as good a transition as any other in a
+replay memory; learning on-policy leaves it out (`Transition.own`). Every `every` updates the policy is stored in a ring of
+`size` members. At the first step of an episode it is decided whether a team is replaced, which team, and by which member:
+uniformly, or more often by members against whom the other team earns little. The decision is part of the acting state, and the
+ring is part of the agents, so a run that is killed and resumed goes on to the bit.
 """
 
 from dataclasses import dataclass

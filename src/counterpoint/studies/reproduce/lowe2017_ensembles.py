@@ -25,6 +25,7 @@ from counterpoint.studies.reproduce._lowe2017 import (
 )
 from counterpoint.studies.reproduce.lowe2017_deception import RADIUS as DECEPTION_RADIUS
 from counterpoint.studies.reproduce.lowe2017_predator_prey import fast_tag
+from counterpoint.studies.strangers import cross, means, resampled
 
 TEAMS = ("single", "ensemble")
 
@@ -128,38 +129,6 @@ def adversary_gain(cells: Cells) -> stats.Reduced:
 def agents_gain(cells: Cells) -> stats.Reduced:
     """Returns how much less both kinds of adversaries score against agents that are ensembles."""
     return (cells[..., 0] - cells[..., 1]).mean(axis=-1)
-
-
-def cross(play: Callable[[int, int], float], seeds: int) -> Float[np.ndarray, "K K"]:
-    """Returns the score of every adversary's seed (rows) against every other seed of the agents; NaN for the same seed.
-
-    Teams of the same seed may have been trained together, and all cells must meet strangers.
-    """
-    table = np.full((seeds, seeds), np.nan)
-    for k in range(seeds):
-        for j in range(seeds):
-            if k != j:
-                table[k, j] = play(k, j)
-    return table
-
-
-def means(tables: Float[np.ndarray, "*b K K"]) -> Float[np.ndarray, "*b"]:
-    """Returns the mean of each table over the pairs that met; NaN if there are none."""
-    met = np.isfinite(tables)
-    count = met.sum(axis=(-2, -1))
-    return np.where(count, np.where(met, tables, 0.0).sum(axis=(-2, -1)) / np.maximum(count, 1), np.nan)
-
-
-def resampled(tables: Float[np.ndarray, "2 2 K K"], draws: int = 2000) -> Float[np.ndarray, "R 2 2"]:
-    """Returns the means of all cells for resampled seeds, which are drawn for each kind of either side.
-
-    Pairs that share a seed are not independent, so seeds are drawn, not pairs. Draws in which nobody met are left out.
-    """
-    seeds = tables.shape[-1]
-    adversaries, agents = np.random.default_rng(0).integers(0, seeds, (2, draws, 2, seeds))
-    cells = [[means(tables[a, g][adversaries[:, a, :, None], agents[:, g, None, :]]) for g in range(2)] for a in range(2)]
-    found = np.moveaxis(np.array(cells), -1, 0)
-    return found[np.isfinite(found).all(axis=(1, 2))]
 
 
 def match(world: World, adversary: Run, good: Run, effort: Effort) -> Callable[[int, int], float]:
