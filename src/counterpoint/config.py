@@ -544,8 +544,9 @@ def _owner(config: Config, name: str) -> str:
 
 
 def owners(name: str) -> list[str]:
-    """Returns the algorithms of ours that have a learning setting."""
-    return [entry.name for entry in entries().values() if name in {f.name for f in dataclasses.fields(entry.settings)}]
+    """Returns the algorithms of ours that have a learning setting and do not refuse it."""
+    known = [entry for entry in entries().values() if name not in entry.refuses]
+    return [entry.name for entry in known if name in {f.name for f in dataclasses.fields(entry.settings)}]
 
 
 def _fitting(name: str, kind: Any, value: Any) -> Any:

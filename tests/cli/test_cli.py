@@ -147,8 +147,11 @@ def test_options_of_every_group_are_suggested(call: Any) -> None:
         "plots-dri": "plots-dir",
     }.items():
         assert f"; perhaps you meant --{right};" in call(f"train --{wrong}").err
-    other = call("train --algorithm mappo --critic attention").err
-    assert "; --critic is an option of maddpg, ddpg, matd3, not of mappo;" in other, "it exists, but elsewhere"
+    for option in ("critic attention", "agents-per-sample 2"):
+        other = call(f"train --algorithm masac --{option}").err
+        name = option.split()[0]
+        assert f"; --{name} is an option of maddpg, matd3, not of masac;" in other, "it exists elsewhere, and ddpg refuses it"
+    assert "; --noise is an option of maddpg, ddpg, matd3, not of mappo;" in call("train --algorithm mappo --noise ou").err
     assert "perhaps you meant --run" not in call("resume somewhere --run x").err, "the run is given by position, not as --run"
 
 

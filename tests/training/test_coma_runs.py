@@ -110,7 +110,7 @@ def test_the_notes_settings_are_a_preset() -> None:
         ({"td_lambda": 1.5}, "--td-lambda must be from 0 to 1, not 1.5"),
         ({"epsilon_steps": 0}, "--epsilon-steps must be at least 1, not 0"),
         ({"critic_lr": 0.0}, "--critic-lr must be above 0, not 0"),
-        ({"devices": 2}, "--devices 2 does not divide one seed of coma: choose --devices 1"),
+        ({"devices": 2}, "coma trains one seed on one device, not on 2: choose --devices 1 or --num-seeds 2"),
         ({"logit_cost": 0.1}, "there is no setting 'logit_cost'.*one of maddpg's, and this is coma"),
     ],
 )

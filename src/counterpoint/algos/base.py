@@ -115,6 +115,8 @@ class Entry:
     """Whether `make` takes `ensemble`, the number of each agent's sub-policies."""
     recurrent: Callable[[Any], bool] = lambda settings: False
     """(settings) → whether acting remembers earlier observations."""
+    refuses: tuple[str, ...] = ()
+    """Settings of which it takes only the default, though its family has them."""
     address: str = ""
     """Where the entry was found, if it is not one of ours."""
 

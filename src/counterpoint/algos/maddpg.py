@@ -202,5 +202,5 @@ MADDPG = Entry(
     ensembles=True,
     recurrent=lambda config: config.recurrent,
 )
-DDPG = replace(MADDPG, name="ddpg", critic="own")
+DDPG = replace(MADDPG, name="ddpg", critic="own", refuses=("critic", "agents_per_sample"))
 ENTRIES = (MADDPG, DDPG)

@@ -94,10 +94,13 @@ def _resolve(config: Config, env: Environment) -> Config:
     batch_fits = batch_fits and not (recurrent and t.num_envs % devices)  # the steps of one environment stay together
     fits = t.num_seeds % devices == 0 if t.num_seeds > 1 else batch_fits or devices == 1
     if not fits and t.devices:
+        if t.num_seeds == 1 and not entry.splits_batch:
+            raise UsageError(
+                f"{entry.name} trains one seed on one device, not on {devices}: choose --devices 1 or --num-seeds {devices}."
+            )
         batch = f"both --update-every {t.update_every} and --batch-size {t.batch_size}"
         batch = f"--num-envs {t.num_envs} of a recurrent team" if recurrent and t.num_envs % devices else batch
-        one = batch if entry.splits_batch else f"one seed of {entry.name}"
-        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else one
+        what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else batch
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
     warmup = t.warmup or usual_warmup(config, env)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
