@@ -154,7 +154,7 @@ class Training:
     updates: int = 1
     """Updates of all agents each time (off-policy algorithms)."""
     warmup: int = 0
-    """Environment steps before the first update (0: batch size × episode length, at most a tenth of the run's episodes)."""
+    """Environment steps before the first update (0: batch size × episode length, but never more than a tenth of the run)."""
     num_envs: int = 1
     """Parallel environments."""
     seed: int = 0

@@ -1,9 +1,13 @@
 """Settings that nobody gave are chosen for an external environment, and for no other."""
 
+import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import counterpoint
 from counterpoint import config as configs
 from counterpoint import presets
 from counterpoint.algos import masac
@@ -104,6 +108,51 @@ def test_the_warm_up_ends_with_a_tenth_of_the_episodes_where_they_may_end_early(
     assert ends(scenario="simple_spread", scenario_args=("terminate_on_success=True",)) == 20
     assert ends(scenario="simple_spread") is None
     assert ends(env="CartPole-v1", warmup=3000) is None, "what the user asks for stays"
+
+
+MEMORIES: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "per-agent": {"minibatch": "per-agent"},
+    "prioritised": {"replay": "prioritised"},
+    "n-step": {"n_step": 5},
+    "n-step-prioritised": {"n_step": 3, "replay": "prioritised"},
+    "sequences": {"recurrent": True},
+    "long-sequences": {"recurrent": True, "sequence_length": 300},
+    "sub-policies": {"ensemble": 2},
+    "newest": {"infer_policies": True},
+}
+
+
+@pytest.mark.parametrize("episodes", [1, 39, 44, 1000, 60_000])
+def test_the_warm_up_is_never_more_than_a_tenth_of_the_run(episodes: int) -> None:
+    """Whole rollouts are played without learning, so the last of them must end within the tenth, too."""
+    every = 100
+    config = override(Config(), scenario="simple_tag", num_episodes=episodes, update_every=every)
+    warmup = program.prepare(config).program.schedule.warmup
+    assert math.ceil(warmup / every) * every <= episodes * 25 / 10
+    assert warmup == 1024 * 25 or (warmup + every) > episodes * 25 / 10, "and not shorter than it has to be"
+
+
+@pytest.mark.parametrize("settings", MEMORIES.values(), ids=MEMORIES)
+def test_a_run_shorter_than_a_minibatch_learns_from_its_tenth_on(settings: dict[str, Any], tmp_path: Path) -> None:
+    """A thousand steps in all, and minibatches of 1024."""
+    more: dict[str, Any] = {"num_units": 8, "devices": 1, "report_every": 4, "eval_episodes": 0, "plots_dir": ""}
+    chosen = {"scenario": "simple_push", "num_episodes": 40, "save_dir": str(tmp_path), **more, **settings}
+    run = counterpoint.train(progress=False, **chosen)
+    names = ("critic_loss/agent_0", "critic_loss/adversary_0")
+    losses = np.array([[row[name] for name in names] for row in run.rows()], float)
+    assert np.isnan(losses[0]).all()
+    assert losses.shape == (10, 2)
+    assert np.isfinite(losses[1:]).all()
+
+
+def test_a_run_without_a_warm_up_has_none_when_it_goes_on(tmp_path: Path) -> None:
+    """A tenth of two episodes is less than a rollout; a tenth of forty is not, but by then the team has learned."""
+    more: dict[str, Any] = {"num_units": 8, "devices": 1, "report_every": 2, "eval_episodes": 0, "plots_dir": ""}
+    run = counterpoint.train(scenario="simple", num_episodes=4, save_dir=str(tmp_path), progress=False, **more)
+    assert run.config["training"]["warmup"] == 0
+    counterpoint.resume(run, progress=False, num_episodes=80)
+    assert np.isfinite(np.array([row["critic_loss/agent_0"] for row in run.rows()], float)).all()
 
 
 @pytest.mark.parametrize("words", [["--env", "CartPole-v1", "--lr", "0.01"], ["--env=CartPole-v1", "--lr=0.01"]])

@@ -220,7 +220,7 @@ def test_resolved_settings_are_complete_and_resolve_to_themselves() -> None:
     assert config.world.max_episode_len == 25
     quick = configs.override(configs.Config(), num_episodes=100, num_seeds=2)
     resolved = program.prepare(quick).config
-    assert resolved.training.warmup == 1024
+    assert resolved.training.warmup == 200, "a tenth of 2500 steps, in whole rollouts of 100"
     assert resolved.evaluation.report_every == 10
     assert resolved.training.devices == 2
 

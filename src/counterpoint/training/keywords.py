@@ -51,8 +51,8 @@ class TrainSettings(TypedDict, total=False):
     updates: int
     """Updates of all agents each time (off-policy algorithms)."""
     warmup: int
-    """Environment steps before the first update (0: batch size × episode length, at most a tenth of the run's
-    episodes)."""
+    """Environment steps before the first update (0: batch size × episode length, but never more than a tenth of the
+    run)."""
     num_envs: int
     """Parallel environments."""
     seed: int
@@ -335,8 +335,8 @@ class GridSettings(TypedDict, total=False):
     updates: int | Sequence[int]
     """Updates of all agents each time (off-policy algorithms)."""
     warmup: int | Sequence[int]
-    """Environment steps before the first update (0: batch size × episode length, at most a tenth of the run's
-    episodes)."""
+    """Environment steps before the first update (0: batch size × episode length, but never more than a tenth of the
+    run)."""
     num_envs: int | Sequence[int]
     """Parallel environments."""
     seed: int | Sequence[int]

@@ -76,15 +76,15 @@ def prepare(config: Config, given: Collection[str] | None = None, home: Path | N
     config.check(env)
     check_league(config, env)
     check_ensemble(config, env)
-    config = _resolve(config, env)
+    config = _resolve(config, env, resumed=home is not None)
     program = build(config, env)
     if env.compiled is None:
         check_external(program)
     return Prepared(config, program)
 
 
-def _resolve(config: Config, env: Environment) -> Config:
-    """Returns the settings with every choice made."""
+def _resolve(config: Config, env: Environment, resumed: bool) -> Config:
+    """Returns the settings with every choice made; a resumed run keeps its warm-up, even if that had no step."""
     t, entry, external = config.training, config.entry, env.compiled is None
     if external and "world_action" in vars(config.learning):
         config = configs.override(config, world_action="one-hot")  # an external environment takes choices, not soft vectors
@@ -102,7 +102,7 @@ def _resolve(config: Config, env: Environment) -> Config:
         batch = f"--num-envs {t.num_envs} of a recurrent team" if recurrent and t.num_envs % devices else batch
         what = f"--num-seeds {t.num_seeds}" if t.num_seeds > 1 else batch
         raise UsageError(f"--devices {devices} does not divide {what}: choose --devices 1.")
-    warmup = t.warmup or usual_warmup(config, env)
+    warmup = t.warmup if resumed else t.warmup or usual_warmup(config, env)
     report = min(config.evaluation.report_every, config.checkpoints.save_rate, max(1, t.num_episodes // 10))
     if (league := config.opponents.league) and not config.opponents.league_every:
         expected = max(0, t.num_episodes * env.max_steps - warmup) * t.updates // t.update_every
@@ -118,11 +118,16 @@ def _resolve(config: Config, env: Environment) -> Config:
 
 
 def usual_warmup(config: Config, env: Environment) -> int:
-    """Returns the steps of the warm-up if the settings name none and every episode lasts until the limit."""
+    """Returns the steps of the warm-up if the settings name none and every episode lasts until the limit.
+
+    That is never more than a tenth of the run, in whole rollouts. In a short run the memory may then hold fewer steps than a
+    minibatch, which repeats them: every memory draws with replacement, and steps that it does not hold yet count for nobody.
+    """
     t = config.training
     if not isinstance(config.entry.memory(config.learning), Replay):
         return 0
-    return min(t.batch_size * env.max_steps, max(t.batch_size, t.num_episodes * env.max_steps // 10))
+    tenth = t.num_episodes * env.max_steps // 10
+    return min(t.batch_size * env.max_steps, tenth // t.update_every * t.update_every)
 
 
 def warmup_episodes(config: Config, env: Environment) -> int | None:
@@ -132,7 +137,7 @@ def warmup_episodes(config: Config, env: Environment) -> int | None:
     """
     if getattr(env.compiled, "ends_at_limit", False) or config.training.warmup != usual_warmup(config, env):
         return None
-    return max(1, config.training.num_episodes // 10)
+    return config.training.num_episodes // 10
 
 
 def build(config: Config, env: Environment) -> Program:
