@@ -368,4 +368,5 @@ def test_the_first_line_names_the_tuned_preset(tmp_path: Path, capsys: pytest.Ca
         return capsys.readouterr().out.splitlines()[0]
 
     assert "--preset tuned-simple)" in first_line(scenario="simple")
+    assert "--preset tuned-tennis)" in first_line(scenario="tennis"), "its own preset is where training starts, not a choice"
     assert "--preset" not in first_line(preset="tuned-simple", warmup=60)

@@ -174,7 +174,8 @@ def _sentence(path: Path, config: Config, spec: Spec) -> str:
     seeds = f" × {config.training.num_seeds} seeds" * (config.training.num_seeds > 1)
     where = config.world.env or config.world.scenario
     tuned = f"tuned-{where}"
-    hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and not config.preset else ""
+    usual = config.preset in ("", where)  # a preset of the world's own name is where settings start from if nobody names one
+    hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and usual else ""
     return f"{where}: {agents}, {policies}, {config.training.num_episodes} episodes{seeds} → {path}{hint}"
 
 
