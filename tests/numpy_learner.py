@@ -40,7 +40,7 @@ def clip(config, grads):
     return [[array * scale(norm) for array, norm in zip(*pair, strict=True)] for pair in zip(grads, norms, strict=True)]
 
 
-def adam(net, grads, memory, lr):
+def adam(net, grads, memory, lr, epsilon=1e-8):
     """The network after a step; `memory` is {"t", "m", "v"} and is changed."""
     memory["t"] += 1
     stepped = []
@@ -50,7 +50,7 @@ def adam(net, grads, memory, lr):
             m = memory["m"][depth, which] = 0.9 * memory["m"].get((depth, which), 0.0) + 0.1 * grad
             v = memory["v"][depth, which] = 0.999 * memory["v"].get((depth, which), 0.0) + 0.001 * grad**2
             unbiased_m, unbiased_v = m / (1 - 0.9 ** memory["t"]), v / (1 - 0.999 ** memory["t"])
-            arrays.append(array - lr * unbiased_m / (np.sqrt(unbiased_v) + 1e-8))
+            arrays.append(array - lr * unbiased_m / (np.sqrt(unbiased_v) + epsilon))
         stepped.append(tuple(arrays))
     return stepped
 

@@ -1,4 +1,9 @@
-"""One whole update beside a restatement in float64 NumPy, whose gradients are differences of its own losses."""
+"""Whole updates beside a restatement in float64 NumPy, whose gradients are differences of its own losses.
+
+Two updates follow each other: at the second one the value normaliser has seen returns, and PopArt rescales the critics.
+"""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +14,31 @@ from scipy.special import log_ndtr
 from counterpoint.algos import mappo
 from counterpoint.core import prng
 from counterpoint.core.spaces import Box, Discrete
+from numpy_learner import adam, at_rest, differences, flat_arrays, remembered
 from probes import spec_of
 from rollouts import random_rollout
 
-SPEC = spec_of((3, 2), (Discrete((2, 3)), Box(2, -1.0, 1.0)))
-CONFIG = mappo.Config(
-    num_units=3, num_layers=1, epochs=2, minibatches=2, lr=0.02, critic_lr=0.03, clip_value=0.05, clip_ratio=0.1, huber=0.7
+TIMES, ENVS, N, UNITS = 3, 4, 3, 3
+SPEC = dataclasses.replace(
+    spec_of((2, 2, 3), (Box(2, -1.0, 1.0), Box(2, -1.0, 1.0), Discrete((2, 3)))), roles=("arm", "arm", "voice")
 )
-TIMES, ENVS, N = 3, 4, 2
-
-
-def perceptron(params, x):
-    """[B, I] → [B, H]."""
-    (w1, b1), (w2, b2) = params
-    return np.maximum(x @ w1 + b1, 0) @ w2 + b2
+SIZES = {
+    **{"num_units": UNITS, "num_layers": 1, "epochs": 2, "minibatches": 2, "lr": 0.02, "critic_lr": 0.03, "value_decay": 0.7},
+    **{"clip_value": 0.05, "clip_ratio": 0.1, "huber": 0.7, "clip": 0.8},
+    **{"entropy_start": 0.3, "entropy_end": 0.1, "entropy_steps": 30},
+}
+PLAIN = mappo.Config(**SIZES)
+RUNNING = mappo.Config(**SIZES | {"clip_value": 0.0, "huber": 0.0}, value_norm="running", lr_steps=40)
+RECURRENT = mappo.Config(**SIZES | {"num_layers": 2}, recurrent=True)
+BY_ROLE = mappo.Config(**SIZES, share="role")
+BY_ALL = mappo.Config(**SIZES, share="all", recurrent=True, value_norm="none", normalise_advantages=False)
+CASES = {  # settings, the agents of each set, whether critics see everybody
+    "mappo": (PLAIN, [[0], [1], [2]], True),
+    "ippo": (RUNNING, [[0], [1], [2]], False),
+    "recurrent": (RECURRENT, [[0], [1], [2]], True),
+    "shared by role": (BY_ROLE, [[0, 1], [2]], True),
+    "recurrent ippo, shared by all": (BY_ALL, [[0, 1, 2]], False),
+}
 
 
 def log_softmax(x):
@@ -30,138 +46,231 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
-def log_policy(i, actor, log_std, obs, action):
-    """log π and entropy of agent i: two heads, or two clipped Gaussians."""
-    out = perceptron(actor, obs)
-    if i == 0:
-        parts = [log_softmax(out[:, :2]), log_softmax(out[:, 2:5])]
-        log_pi = np.concatenate(parts, axis=1)
-        return (action * log_pi).sum(1), -(np.exp(log_pi) * log_pi).sum(1)
-    mean, spread = np.tanh(out[:, :2]), np.broadcast_to(log_std[:2], (len(obs), 2))
-    a, std = action[:, :2], np.exp(spread)
+def log_policy(i, out, log_std, action):
+    """log π and entropy of agent i, [T, E]: two heads, or two clipped Gaussians."""
+    if i == 2:
+        log_pi = np.concatenate([log_softmax(out[..., :2]), log_softmax(out[..., 2:5])], axis=-1)
+        return (action * log_pi).sum(-1), -(np.exp(log_pi) * log_pi).sum(-1)
+    mean, spread = np.tanh(out[..., :2]), np.broadcast_to(log_std[:2], (*out.shape[:-1], 2))
+    a, std = action[..., :2], np.exp(spread)
     inside = -(((a - mean) / std) ** 2) / 2 - spread - np.log(2 * np.pi) / 2
     beyond = np.where(a >= 1, log_ndtr((mean - 1) / std), log_ndtr((-1 - mean) / std))
-    return np.where(np.abs(a) >= 1, beyond, inside).sum(1), (spread + 0.5 * np.log(2 * np.pi * np.e)).sum(1)
+    return np.where(np.abs(a) >= 1, beyond, inside).sum(-1), (spread + 0.5 * np.log(2 * np.pi * np.e)).sum(-1)
 
 
-def huber(x):
-    return np.where(np.abs(x) <= CONFIG.huber, x**2 / 2, CONFIG.huber * (np.abs(x) - CONFIG.huber / 2))
+def ramp(start, end, steps, now):
+    return start + (end - start) * min(now / steps, 1.0)
 
 
-def restated(agents, batch, orders, joint):
-    """Networks after the update, per agent: lists of arrays (actor with the widths last, critic)."""
-    f = lambda leaf: np.asarray(leaf, np.float64)  # noqa: E731
-    obs, nxt, action, reward = map(f, (batch.obs, batch.next_obs, batch.action, batch.reward))
-    alive, over, done = map(np.asarray, (batch.alive, batch.terminated, batch.done))
-    action = action * alive[..., None]
-    playing = alive & ~over
-    shared = reward.mean(-1)  # the team's
-    flat = lambda x: x.reshape(TIMES * ENVS, -1)  # noqa: E731
-
-    def seen(x, present, i):
-        return flat(x * present[..., None]) if joint else flat((x * present[..., None])[:, :, i])
-
-    result, news, judged = [], [], []
-    for i in range(N):
-        net, critic = agents.nets.actor.network.body, agents.nets.critic.body
-        actor = [(f(layer.weight[i]), f(layer.bias[i])) for layer in net]
-        critic = [(f(layer.weight[i]), f(layer.bias[i])) for layer in critic]
-        log_std = f(agents.nets.actor.log_std[i])
-        judged.append((actor, log_std, critic))
-        value = perceptron(critic, seen(obs, alive, i)).reshape(TIMES, ENVS)
-        following = perceptron(critic, seen(nxt, playing, i)).reshape(TIMES, ENVS)
-        news.append((value, following))
-    for i in range(N):
-        actor, log_std, critic = judged[i]
-        value, _ = news[i]
-        target = np.zeros((TIMES, ENVS))
-        for e in range(ENVS):
-            for t in reversed(range(TIMES)):
-                worth = [news[j][1][t, e] for j in range(N) if playing[t, e, j]]
-                future = news[i][1][t, e] if playing[t, e, i] else (np.mean(worth) if worth else 0.0)
-                goes_on = t + 1 < TIMES and not done[t, e] and alive[t + 1, e].any()
-                if goes_on:
-                    future = (1 - CONFIG.gae_lambda) * future + CONFIG.gae_lambda * target[t + 1, e]
-                target[t, e] = shared[t, e] + CONFIG.gamma * future
-        here = alive[..., i]
-        advantage = target - value
-        advantage = (advantage - advantage[here].mean()) / advantage[here].std()
-        mean, std = target[here].mean(), target[here].std()
-        goal, old = (target - mean) / std, value  # the first rollout: what the critic says is taken as normalised
-        own_obs, own_action, inputs = flat(obs[:, :, i]), flat(action[:, :, i]), seen(obs, alive, i)
-        old_log, _ = log_policy(i, actor, log_std, own_obs, own_action)
-        columns = [x.ravel() for x in (advantage, old, goal, here)]
-
-        def losses(numbers, rows, i=i, own=(own_obs, own_action, inputs, old_log, *columns), like=(actor, log_std, critic)):
-            (w1, b1, w2, b2, log_std), (v1, c1, v2, c2) = split(numbers, like)
-            o, a, x, before, adv, v_old, y, live = (part[rows] for part in own)
-            log_pi, entropy = log_policy(i, [(w1, b1), (w2, b2)], log_std, o, a)
-            ratio = np.exp(log_pi - before)
-            low, high = 1 - CONFIG.clip_ratio, 1 + CONFIG.clip_ratio
-            gain = np.minimum(ratio * adv, np.clip(ratio, low, high) * adv)
-            v = perceptron([(v1, c1), (v2, c2)], x)[:, 0]
-            near = v_old + np.clip(v - v_old, -CONFIG.clip_value, CONFIG.clip_value)
-            error = np.maximum(huber(v - y), huber(near - y))
-            live = live.astype(bool)
-            if not live.any():
-                return 0.0
-            return -gain[live].mean() - CONFIG.entropy_start * entropy[live].mean() + error[live].mean()
-
-        numbers = np.concatenate([p.ravel() for p in (*flatten(actor), log_std, *flatten(critic))])
-        actor_size = sum(p.size for p in flatten(actor)) + log_std.size
-        rate = np.where(np.arange(numbers.size) < actor_size, CONFIG.lr, CONFIG.critic_lr)
-        first, second = np.zeros_like(numbers), np.zeros_like(numbers)
-        for count, rows in enumerate(orders, start=1):
-            slope = differences(lambda p, rows=rows: losses(p, rows), numbers)
-            for part in (slice(None, actor_size), slice(actor_size, None)):
-                slope[part] *= min(1.0, CONFIG.clip / max(np.linalg.norm(slope[part]), 1e-12))
-            first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
-            numbers = numbers - rate * (first / (1 - 0.9**count)) / (np.sqrt(second / (1 - 0.999**count)) + 1e-5)
-        result.append(numbers)
-    return result
+def mean_of(values, counts):
+    return values[counts].mean() if counts.any() else 0.0
 
 
-def flatten(net):
-    return [array for layer in net for array in layer]
+class Learner:
+    """The agents, restated: for each set an actor with its widths last, a critic, moments of the returns, and Adam's memory."""
+
+    def __init__(self, config, sets, joint, agents):
+        self.config, self.sets, self.joint, self.step = config, sets, joint, 0
+        nets, each = agents.nets, range(len(sets))
+        self.actors = [[*flat_arrays(nets.actor.network, m), np.asarray(nets.actor.log_std[m], np.float64)] for m in each]
+        self.critics = [flat_arrays(nets.critic, m) for m in each]
+        self.memories = [(at_rest(), at_rest()) for _ in each]
+        self.moments = [(0.0, 0.0, 0.0) for _ in each]
+
+    def follow(self, net, x, next_x, start, done):
+        """Outputs over a rollout [T, E, …], and for what follows each step."""
+        read = lambda hidden: hidden @ net[-2] + net[-1]  # noqa: E731
+        if not self.config.recurrent:
+            return tuple(read(np.maximum(part @ net[0] + net[1], 0.0)) for part in (x, next_x))
+        hidden, outs, nexts = start, [], []
+        for t in range(TIMES):
+            hidden = remembered(net, x[t], hidden)
+            outs.append(read(hidden))
+            nexts.append(read(remembered(net, next_x[t], hidden)))
+            hidden = np.where(done[t][:, None], 0.0, hidden)
+        return np.array(outs), np.array(nexts)
+
+    def indexed(self, i, x):
+        """What a network reads: if all agents share it, their index too."""
+        if self.config.share != "all":
+            return x
+        return np.concatenate([x, np.broadcast_to(np.eye(N)[i], (*x.shape[:-1], N))], axis=-1)
+
+    def policy(self, actor, i, batch):
+        """log π of the actions and its entropy, [T, E]."""
+        seen, *rest = self.indexed(i, batch["obs"][:, :, i]), batch["start"][0][:, i], batch["done"]
+        out, _ = self.follow(actor[:-1], seen, seen, *rest)
+        return log_policy(i, out, actor[-1], batch["action"][:, :, i])
+
+    def values(self, critic, i, batch):
+        """The critic's outputs now and next, [T, E]. One that remembers is not told who has died."""
+        order = [i, *(j for j in range(N) if j != i)] if self.config.share != "none" else list(range(N))
+        order = order if self.joint else [i]
+        inputs = []
+        for obs, present in ((batch["obs"], batch["alive"]), (batch["next_obs"], batch["playing"])):
+            seen = obs if self.config.recurrent else obs * present[..., None]
+            inputs.append(self.indexed(i, seen[:, :, order].reshape(TIMES, ENVS, -1)))
+        now, later = self.follow(critic, *inputs, batch["start"][1][:, i], batch["done"])
+        return now[..., 0], later[..., 0]
+
+    def scale(self, m):
+        count, mean, variance = self.moments[m]
+        return (0.0, 1.0) if count == 0 else (mean, np.sqrt(max(variance, 1e-4)))
+
+    def see(self, m, returns):
+        """The moments of a set after returns of another rollout: a weighted mean of what the rollouts said."""
+        count, mean, variance = self.moments[m]
+        count *= self.config.value_decay
+        parts = [(count, mean, variance), (1.0, returns.mean(), returns.var())]
+        total = count + 1.0
+        centre = sum(w * centre for w, centre, _ in parts) / total
+        self.moments[m] = total, centre, sum(w * (v + (c - centre) ** 2) for w, c, v in parts) / total
+
+    def targets(self, batch, worth):
+        """Returns in units of the rewards [T, E, N], given what critics expect of what follows each step."""
+        config, reward, playing = self.config, batch["reward"].mean(-1), batch["playing"]
+        y = np.zeros_like(worth)
+        for i in range(N):
+            for e in range(ENVS):
+                for t in reversed(range(TIMES)):
+                    others = worth[t, e, playing[t, e]]
+                    future = worth[t, e, i] if playing[t, e, i] else (others.mean() if len(others) else 0.0)
+                    if t + 1 < TIMES and not batch["done"][t, e] and batch["alive"][t + 1, e].any():
+                        future = (1 - config.gae_lambda) * future + config.gae_lambda * y[t + 1, e, i]
+                    y[t, e, i] = reward[t, e] + config.gamma * future
+        return y
+
+    def huber(self, x):
+        limit = self.config.huber
+        return np.where(np.abs(x) <= limit, x**2 / 2, limit * (np.abs(x) - limit / 2)) if limit else x**2 / 2
+
+    def update(self, batch, orders):
+        """One update over minibatches of rows, and its metrics."""
+        config, alive = self.config, batch["alive"]
+        weight = ramp(config.entropy_start, config.entropy_end, config.entropy_steps, self.step)
+        rate = ramp(1.0, 0.0, config.lr_steps, self.step) if config.lr_steps else 1.0
+        set_of = {i: m for m, members in enumerate(self.sets) for i in members}
+        value, worth = np.zeros((2, TIMES, ENVS, N))
+        for i, m in set_of.items():
+            mean, std = self.scale(m)
+            now, later = self.values(self.critics[m], i, batch)
+            value[..., i], worth[..., i] = now * std + mean, later * std + mean
+        y = self.targets(batch, worth)
+        old, goal, advantage, log_pi = np.zeros((4, TIMES, ENVS, N))
+        for m, members in enumerate(self.sets):
+            fresh, (old_mean, old_std) = self.moments[m][0] == 0, self.scale(m)
+            normalised = (value - old_mean) / old_std
+            if config.value_norm != "none":
+                self.see(m, np.concatenate([y[..., i][alive[..., i]] for i in members]))
+            mean, std = self.scale(m)
+            if config.value_norm == "popart" and not fresh:
+                *_, last, bias = self.critics[m]
+                self.critics[m][-2:] = last * old_std / std, (bias * old_std + old_mean - mean) / std
+                normalised = (value - mean) / std
+            for i in members:
+                old[..., i], goal[..., i] = normalised[..., i], (y[..., i] - mean) / std
+                gap = y[..., i] - value[..., i]
+                if config.normalise_advantages:
+                    gap = (gap - gap[alive[..., i]].mean()) / gap[alive[..., i]].std()
+                advantage[..., i], (log_pi[..., i], _) = gap, self.policy(self.actors[m], i, batch)
+
+        def judged(actor, i, counts):
+            """The actor's loss and the metrics beside it."""
+            log_now, entropies = self.policy(actor, i, batch)
+            ratio, adv = np.exp(log_now - log_pi[..., i]), advantage[..., i]
+            gain = np.minimum(ratio * adv, np.clip(ratio, 1 - config.clip_ratio, 1 + config.clip_ratio) * adv)
+            entropy = mean_of(entropies, counts)
+            kl, outside = ratio - 1 - np.log(ratio), np.abs(ratio - 1) > config.clip_ratio
+            return -mean_of(gain, counts) - weight * entropy, entropy, mean_of(kl, counts), mean_of(outside, counts)
+
+        def valued(critic, i, counts):
+            """The critic's loss."""
+            v, before, aim = self.values(critic, i, batch)[0], old[..., i], goal[..., i]
+            error = self.huber(v - aim)
+            if config.clip_value:
+                near = before + np.clip(v - before, -config.clip_value, config.clip_value)
+                error = np.maximum(error, self.huber(near - aim))
+            return mean_of(error, counts)
+
+        seen = []
+        for rows in orders:
+            chosen = np.zeros((ENVS, TIMES) if config.recurrent else TIMES * ENVS, bool)
+            chosen[rows] = True
+            chosen = chosen.T if config.recurrent else chosen.reshape(TIMES, ENVS)
+            counts = chosen[..., None] & alive
+            metrics = np.zeros((5, N))
+            for m, members in enumerate(self.sets):
+                for i in members:
+                    metrics[:, i] = valued(self.critics[m], i, counts[..., i]), *judged(self.actors[m], i, counts[..., i])
+                actor_loss, critic_loss = (
+                    lambda net, loss=loss, members=members, counts=counts: np.mean(
+                        [loss(net, i, counts[..., i]) for i in members]
+                    )
+                    for loss in (lambda *args: judged(*args)[0], valued)
+                )
+                pair = self.actors[m], self.critics[m]
+                grads = [differences(loss, net) for loss, net in zip((actor_loss, critic_loss), pair, strict=True)]
+                self.actors[m], self.critics[m] = (
+                    self.stepped(*parts)
+                    for parts in zip(pair, grads, self.memories[m], (rate * config.lr, rate * config.critic_lr), strict=True)
+                )
+            seen.append(metrics)
+        self.step += TIMES * ENVS
+        names = ("critic_loss", "actor_loss", "entropy", "kl", "clipped")
+        return dict(zip(names, np.mean(seen, axis=0), strict=True)) | {
+            "td_target": [y[..., i][alive[..., i]].mean() for i in range(N)]
+        }
+
+    def stepped(self, net, grads, memory, lr):
+        """A network after a clipped step of Adam."""
+        norm = np.sqrt(sum(np.sum(grad**2) for grad in grads))
+        grads = [grad * self.config.clip / max(self.config.clip, norm) for grad in grads]
+        return list(adam([tuple(net)], [tuple(grads)], memory, lr, epsilon=1e-5)[0])
 
 
-def split(numbers, like):
-    actor, log_std, critic = like
-    shapes = [p.shape for p in (*flatten(actor), log_std, *flatten(critic))]
-    parts = np.split(numbers, np.cumsum([int(np.prod(s)) for s in shapes])[:-1])
-    arrays = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-    return arrays[:5], arrays[5:]
+def rollout_of(config, seed):
+    """A rollout in which some are dead, with what its networks remember at the start."""
+    rng = np.random.default_rng(100 + seed)
+    hidden = lambda: jnp.asarray(rng.normal(size=(1, ENVS, N, UNITS)), jnp.float32)  # noqa: E731
+    carry = mappo.Hidden(hidden(), hidden()) if config.recurrent else ()
+    return random_rollout(SPEC, TIMES, ENVS, seed, alive=0.8, carry=carry)
 
 
-def differences(function, numbers, step=1e-6):
-    slope = np.zeros_like(numbers)
-    for k in range(numbers.size):
-        apart = np.zeros_like(numbers)
-        apart[k] = step
-        slope[k] = (function(numbers + apart) - function(numbers - apart)) / (2 * step)
-    return slope
+def as_arrays(batch):
+    """The rollout as the restatement reads it."""
+    fields = ("obs", "action", "reward", "next_obs", "terminated", "alive", "done")
+    arrays = {name: np.asarray(getattr(batch, name)) for name in fields}
+    arrays = {name: array if array.dtype == bool else array.astype(np.float64) for name, array in arrays.items()}
+    arrays["action"] *= arrays["alive"][..., None]
+    start = [np.asarray(leaf[0], np.float64) for leaf in batch.carry] or np.zeros((2, ENVS, N, 0))
+    return arrays | {"playing": arrays["alive"] & ~arrays["terminated"], "start": start}
 
 
-@pytest.mark.parametrize("joint", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["mappo", "ippo"])
-def test_an_update_is_what_the_equations_say(joint):
+@pytest.mark.parametrize("case", CASES)
+def test_two_updates_are_what_the_equations_say(case):
+    config, sets, joint = CASES[case]
     sees = np.ones((N, N), bool) if joint else np.eye(N, dtype=bool)
-    algo, batch, key = mappo.make(CONFIG, SPEC, sees), random_rollout(SPEC, TIMES, ENVS, seed=3, alive=0.8), prng.key(5)
+    algo, rng, count = mappo.make(config, SPEC, sees), np.random.default_rng(7), ENVS if config.recurrent else TIMES * ENVS
+    shaken = lambda leaf: leaf + jnp.asarray(0.5 * rng.normal(size=leaf.shape), jnp.float32)  # noqa: E731
     agents = jax.jit(algo.init)(prng.key(4))
-    body = agents.nets.actor.network.body
-    louder = agents.nets.actor._replace(
-        network=agents.nets.actor.network._replace(body=(body[0], body[1]._replace(weight=60 * body[1].weight)))
-    )
-    agents = agents._replace(nets=agents.nets._replace(actor=louder))  # away from the uniform policy
-    after, metrics = jax.jit(algo.update)(agents, batch, key)
-    orders = [
-        rows
-        for own in jax.random.split(key, CONFIG.epochs)
-        for rows in np.argsort(np.asarray(jax.random.bits(own, (TIMES * ENVS,)))).reshape(CONFIG.minibatches, -1)
-    ]
-    for i, numbers in enumerate(restated(agents, batch, orders, joint)):
-        nets = jax.tree.map(lambda leaf, i=i: leaf[i], after.nets)
-        arrays = [*flatten((layer.weight, layer.bias) for layer in nets.actor.network.body), nets.actor.log_std]
-        arrays += flatten((layer.weight, layer.bias) for layer in nets.critic.body)
-        found = np.concatenate([np.ravel(array) for array in arrays])
-        np.testing.assert_allclose(found, numbers, atol=2e-4)
-    assert float(jnp.max(metrics["clipped"])) > 0, "the clip is part of what was compared"
+    agents = agents._replace(nets=jax.tree.map(shaken, agents.nets))  # away from the uniform policy
+    learner, update, clipped = Learner(config, sets, joint, agents), jax.jit(algo.update), 0.0
+    for seed in range(2):
+        batch, key = rollout_of(config, seed), prng.key(5 + seed)
+        agents, metrics = update(agents, batch, key)
+        orders = [
+            rows
+            for own in jax.random.split(key, config.epochs)
+            for rows in np.argsort(np.asarray(jax.random.bits(own, (count,)))).reshape(config.minibatches, -1)
+        ]
+        for name, values in learner.update(as_arrays(batch), orders).items():
+            np.testing.assert_allclose(metrics[name], values, atol=2e-4, rtol=2e-4, err_msg=name)
+        clipped += float(jnp.max(metrics["clipped"]))
+    for m in range(len(sets)):
+        actor = [*flat_arrays(agents.nets.actor.network, m), agents.nets.actor.log_std[m]]
+        for found, wanted in zip(
+            (actor, flat_arrays(agents.nets.critic, m)), (learner.actors[m], learner.critics[m]), strict=True
+        ):
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one, other, atol=2e-4)
+    assert clipped > 0, "the clip is part of what was compared"
