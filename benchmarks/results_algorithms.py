@@ -86,7 +86,8 @@ CELLS = [
     Cell("switch4", "MAPPO", "switch4-mappo", {"preset": "mappo-switch4", **FEW}, SWITCH),
     Cell("switch4", "IPPO", "switch4-ippo", {"preset": "ippo-switch4", **FEW}, SWITCH),
     Cell("tennis", "MATD3", "tennis-matd3", RALLY_MATD3, BETTER, "≥ 0.5 counts as solved"),
-    Cell("tennis", "MASAC", "tennis-tuned", None, BETTER, "≥ 0.5 counts as solved"),
+    Cell("tennis", "MASAC", "tennis-masac", {"preset": "masac-tennis"}, BETTER, "≥ 0.5 counts as solved"),
+    Cell("tennis", "MAPPO", "tennis-tuned", None, BETTER, "≥ 0.5 counts as solved"),
 ]
 EXPERIMENTS: list[tuple[str, dict[str, Any], int, str]] = [
     (cell.name, cell.full, 5, f"{cell.world}, {cell.algorithm}") for cell in CELLS if cell.full is not None

@@ -76,8 +76,18 @@ TWINS: dict[str, Any] = {
 }
 """Of MATD3 and MASAC: small batches, an update for every step of ten environments, smooth critics."""
 
-RALLY: dict[str, Any] = {
-    **{"scenario": "tennis", "num_episodes": 2000, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
+TENNIS: dict[str, Any] = {"scenario": "tennis", "max_episode_len": 300}
+"""Whoever has learned would otherwise play for 1000 steps, most of which teach nothing new."""
+
+PPO_TENNIS: dict[str, Any] = TENNIS | {
+    **{key: value for key, value in PPO_SHARED.items() if key != "flavour"},
+    **{"share": "all", "gamma": 0.99, "norm": "layer", "entropy_start": 0.01, "entropy_steps": 2_500_000},
+    **{"lr_steps": 2_500_000, "num_episodes": 25_000, "report_every": 2500, "save_rate": 5000},
+}
+"""Both players are alike and share all parameters, so that each learns from both."""
+
+RALLY: dict[str, Any] = TENNIS | {
+    **{"num_episodes": 2000, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
     **{"updates": 4, "batch_size": 256, "buffer_size": 200_000, "warmup": 2000, "lr": 1e-3, "gamma": 0.99, "tau": 0.005},
     **{"clip": 1.0, "norm": "layer", "n_step": 5, "critic_activation": "silu"},
 }
@@ -148,7 +158,8 @@ PRESETS: dict[str, Config] = {
         lr=1e-3,
         gamma=0.97,
     ),
-    "tuned-tennis": override(Config(), algorithm="masac", **RALLY),
+    "tuned-tennis": override(Config(), algorithm="mappo", **PPO_TENNIS),
+    "masac-tennis": override(Config(), algorithm="masac", **RALLY),
     "tennis": override(
         Config(),
         scenario="tennis",
