@@ -9,7 +9,7 @@ sharing.py      which agents share parameters: an index from agents to sets
 attention.py    a critic over the set of agents, for many agents
 ensemble.py     policy ensembles, around any algorithm of MADDPG's family
 inference.py    policies of other agents, inferred from what they do
-league.py       opponents from the run's own past, around any algorithm with a replay memory
+league.py       opponents from the run's own past, around any algorithm
 maddpg.py       MADDPG and independent DDPG
 matd3.py        MATD3
 masac.py        MASAC and, with --order sequential, HASAC's order of updates
