@@ -216,6 +216,14 @@ def test_updates_fill_the_ring_and_learn_as_without_a_league() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), kept, history[update_number])
 
 
+def test_coma_trains_in_a_league(tmp_path: Path) -> None:
+    """Its agents share one critic, and have actors of their own."""
+    sizes = {"num_units": 4, "num_envs": 2, "update_every": 50, "report_every": 4, "eval_episodes": 0, "plots_dir": ""}
+    settings: dict[str, Any] = {"scenario": "simple_push", "num_episodes": 8, "devices": 1, "save_dir": str(tmp_path), **sizes}
+    run = counterpoint.train(algorithm="coma", league=2, progress=False, **settings)
+    assert int(policy_of(run)["added"][0]) > 0, "an earlier version could play"
+
+
 @pytest.mark.parametrize("module", [mappo, coma])
 def test_what_a_member_of_the_league_does_teaches_on_policy_agents_nothing(module: Any) -> None:
     env = make("simple_push")

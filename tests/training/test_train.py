@@ -19,6 +19,9 @@ import pytest
 import counterpoint
 from counterpoint import config as configs
 from counterpoint import runs
+from counterpoint.algos import coma
+from counterpoint.algos.league import League, with_league
+from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
 from counterpoint.envs import make
 from counterpoint.runs import stats
@@ -164,6 +167,17 @@ def test_finite_flags_each_part_and_agent() -> None:
     flags = jax.device_get(experiment._finite(agents))
     assert flags["actor"].all()
     np.testing.assert_array_equal(flags["critic"], [[True, False]])
+
+
+def test_finite_flags_the_learner_of_a_league_where_agents_share_one_critic() -> None:
+    env = make("simple_tag")
+    algo = with_league(coma.make(coma.Config(num_units=4), env.spec), env.spec, League(2, 1, 0.5, "uniform"))
+    agents = jax.tree.map(lambda leaf: leaf[None], algo.init(prng.key(0)))
+    bad = agents.learner._replace(critic=jax.tree.map(lambda leaf: leaf * np.nan, agents.learner.critic))
+    flags = jax.device_get(experiment._finite(agents._replace(learner=bad)))
+    assert flags["actor"].shape == (1, 4)
+    assert flags["actor"].all()
+    np.testing.assert_array_equal(flags["critic"], [[False]])
 
 
 def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

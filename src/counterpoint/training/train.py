@@ -21,6 +21,7 @@ import numpy as np
 from counterpoint import config as configs
 from counterpoint import presets, runs
 from counterpoint.algos.base import Algorithm
+from counterpoint.algos.league import LeagueAgents
 from counterpoint.algos.sharing import sharing_of
 from counterpoint.config import Config
 from counterpoint.core import prng
@@ -305,9 +306,13 @@ def _next_limit(limit: int, iterations: int, spent: float) -> int:
 
 
 def _finite(agents: Any) -> dict[str, jax.Array]:
-    """Returns for each part of the agents' state whether all numbers are finite, by seed and agent [K, N]."""
+    """Returns for each part of the agents' state whether all numbers are finite, by seed and agent [K, N].
+
+    Of a league it is the learner's state: members are copies of its policies.
+    """
     parts: dict[str, list[jax.Array]] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(agents):
+    learner = agents.learner if isinstance(agents, LeagueAgents) else agents
+    for path, leaf in jax.tree_util.tree_leaves_with_path(learner):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim > 2:
             parts.setdefault(path[0].name, []).append(jnp.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))))
     return {name: jnp.stack(flags).all(axis=0) for name, flags in parts.items()}
