@@ -172,7 +172,7 @@ def test_finite_flags_each_part_and_agent() -> None:
 def test_finite_flags_the_learner_of_a_league_where_agents_share_one_critic() -> None:
     env = make("simple_tag")
     algo = with_league(coma.make(coma.Config(num_units=4), env.spec), env.spec, League(2, 1, 0.5, "uniform"))
-    agents = jax.tree.map(lambda leaf: leaf[None], algo.init(prng.key(0)))
+    agents = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), jax.eval_shape(algo.init, prng.key(0)))
     bad = agents.learner._replace(critic=jax.tree.map(lambda leaf: leaf * np.nan, agents.learner.critic))
     flags = jax.device_get(experiment._finite(agents._replace(learner=bad)))
     assert flags["actor"].shape == (1, 4)
