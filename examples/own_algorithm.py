@@ -59,7 +59,8 @@ def make(settings, spec, sees, axis=None):
         log_pi = jnp.log(jnp.maximum(pi, 1e-8))
         gain = jax.lax.stop_gradient(advantage) * jnp.sum(batch.action * log_pi, axis=-1)
         gain -= settings.entropy * jnp.sum(pi * log_pi, axis=-1)
-        actor_loss, critic_loss = (jnp.mean(batch.alive * part, axis=(0, 1)) for part in (-gain, advantage**2))
+        counts = batch.alive if batch.own is None else batch.alive & batch.own  # in a league, earlier versions act too
+        actor_loss, critic_loss = (jnp.mean(counts * part, axis=(0, 1)) for part in (-gain, advantage**2))
         return jnp.sum(actor_loss + critic_loss), {"actor_loss": actor_loss, "critic_loss": critic_loss}
 
     def update(agents, batch, key):

@@ -13,6 +13,7 @@ from counterpoint.algos.base import find
 from counterpoint.core import prng
 from counterpoint.training.rollout import rollout, start
 from probes import Matching
+from rollouts import random_rollout
 from tiny import TINY
 
 FILE = Path(__file__).parents[2] / "examples" / "own_algorithm.py"
@@ -39,6 +40,19 @@ def test_it_learns_to_follow_what_it_sees():
     agents = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(prng.key(0))
     action, _ = algo.greedy(algo.policy(agents), (), jnp.array([[[1.0]], [[-1.0]]]))
     np.testing.assert_array_equal(action[:, 0], [[0.0, 1.0], [1.0, 0.0]])
+
+
+def test_steps_of_an_earlier_version_teach_nothing():
+    spec, entry = Matching().spec, find(ADDRESS)
+    algo, steps = entry.make(entry.settings(), spec, np.ones((1, 1), bool), None), random_rollout(spec, 2, 2, seed=0)
+    agents, update = jax.jit(algo.init)(prng.key(0)), jax.jit(algo.update)
+
+    def moved(own):
+        after, _ = update(agents, steps._replace(own=own), prng.key(1))
+        return any(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).any()), agents.nets, after.nets)))
+
+    assert moved(None)
+    assert not moved(jnp.zeros_like(steps.alive))
 
 
 def test_it_trains_saves_resumes_plays_and_exports(tmp_path: Path):
