@@ -154,7 +154,7 @@ class Learner:
         reward = np.stack([batch["reward"][..., side].mean(-1) for side in sides], axis=-1)
         if config.standardise_rewards:
             for i in range(N):
-                self.rewards[i] = [*self.rewards[i], *reward[..., i][batch["alive"][..., i]]]
+                self.rewards[i] = [*self.rewards[i], *reward[..., i][batch["learning"][..., i]]]
             reward = (reward - [np.mean(seen) for seen in self.rewards]) / [np.std(seen) for seen in self.rewards]
         return reward
 

@@ -227,7 +227,7 @@ def test_coma_trains_in_a_league(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", [mappo, coma])
 def test_what_a_member_of_the_league_does_teaches_on_policy_agents_nothing(module: Any) -> None:
     env = make("simple_push")
-    algo = module.make(module.Config(num_units=4, recurrent=True), env.spec, np.ones((2, 2), bool))
+    algo = module.make(module.Config(num_units=4, recurrent=True, standardise_rewards=True), env.spec, np.ones((2, 2), bool))
     wrapped = with_league(algo, env.spec, League(3, 1, 0.5, "uniform"))
     agents = wrapped.init(prng.key(0))._replace(added=jnp.ones((), jnp.int32))
     envs = start(env, wrapped, prng.key(1), 8)

@@ -314,12 +314,12 @@ def team_mean(values: Float[Array, "*b N"], side: np.ndarray, counts: Bool[Array
 
 def see_rewards(problem: Problem, moments: Moments | None, batch: Transition) -> tuple[Moments | None, Float[Array, "T E N"]]:
     """Returns the moments after this rollout and the rewards to learn from: team means, standardised if there are moments."""
-    reward = team_mean(batch.reward, problem.side, jnp.ones_like(batch.alive))
+    reward, counts = team_mean(batch.reward, problem.side, jnp.ones_like(batch.alive)), learning(batch)
     if moments is None:
         return None, reward
-    mean = agent_means(reward, batch.alive)
-    variance = agent_means((reward - jnp.broadcast_to(mean, reward.shape)) ** 2, batch.alive)
-    moments = add_moments(moments, jnp.sum(batch.alive, axis=(0, 1)).astype(jnp.float32), mean, variance)
+    mean = agent_means(reward, counts)
+    variance = agent_means((reward - jnp.broadcast_to(mean, reward.shape)) ** 2, counts)
+    moments = add_moments(moments, jnp.sum(counts, axis=(0, 1)).astype(jnp.float32), mean, variance)
     centre, size = (jnp.broadcast_to(x, reward.shape) for x in (moments.mean, jnp.sqrt(moments.variance)))
     return moments, (reward - centre) / jnp.maximum(size, 1e-4)
 
