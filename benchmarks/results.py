@@ -102,7 +102,7 @@ def jobs(only: str) -> Iterator[tuple[str, int, int]]:
             missing = [k for k in range(experiment.seeds) if not (TABLES / experiment.name / f"seed{k}.csv").exists()]
             for _, adjacent in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
                 seeds = [seed for _, seed in adjacent]
-                if experiment.name == "tennis":  # a program lasts as long as its longest rallies
+                if experiment.name.startswith("tennis"):  # a program lasts as long as its longest rallies
                     yield from ((experiment.name, seed, 1) for seed in seeds)
                 else:
                     yield experiment.name, seeds[0], len(seeds)

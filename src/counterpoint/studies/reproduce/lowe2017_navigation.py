@@ -32,7 +32,7 @@ def run(folder: Path, quick: bool, episodes: int = 0, seeds: int = 0) -> None:
         played, cell = evaluate(runs[f"{name}-{agents}"], effort), f"{name.upper()}, N = {agents}"
         rows.append(Row(cell, "distance", "length", distance).measured([seed["distance"] for seed in played]))
         rows.append(Row(cell, "collisions", "per episode", collisions).measured([seed["collisions"] for seed in played]))
-    orders = [("collisions", f"DDPG, N = {n}", f"MADDPG, N = {n}") for n in (3, 6)]
+    orders = [(metric, f"DDPG, N = {n}", f"MADDPG, N = {n}") for metric in ("distance", "collisions") for n in (3, 6)]
     claims = claims_of(rows, *orders)
     write_up(folder, "Cooperative navigation (Lowe et al. 2017, Table 2)", ABOUT, rows, effort, began, runs, claims)
 
