@@ -96,6 +96,14 @@ def test_what_inferred_policies_exclude(other):
         dataclasses.replace(CONFIG, **other)
 
 
+def test_options_without_effect_are_refused():
+    with pytest.raises(UsageError, match="--infer-policies has no effect where no critic reads another agent"):
+        maddpg.make(CONFIG, SPEC, np.eye(2, dtype=bool))
+    continuous = spec_of((2, 3), (Box(2, -1.0, 1.0), Box(2, -1.0, 1.0)))
+    with pytest.raises(UsageError, match="--estimator gapped has no effect on continuous actions"):
+        maddpg.make(maddpg.Config(estimator="gapped"), continuous, np.ones((2, 2), bool))
+
+
 def test_continuous_actions_are_approximated_by_least_squares():
     heads = jax.tree.map(lambda table: jnp.asarray(table)[2], heads_of(MIXED))
     wide = jnp.zeros((2, MIXED.act_size)).at[:, :2].set(jnp.array([[0.5, -0.5], [0.5, 0.5]]))

@@ -4,12 +4,14 @@ import csv
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from counterpoint.core import prng
 from counterpoint.core.errors import UsageError
-from counterpoint.envs.mpe.scenario import State
+from counterpoint.envs.mpe.scenario import Scenario, State
 from counterpoint.envs.mpe.tag import Tag
 from counterpoint.runs import Run
 from counterpoint.studies import reproduce
@@ -22,8 +24,19 @@ from counterpoint.studies.reproduce import (
     lowe2017_gradients,
     lowe2017_inference,
 )
-from counterpoint.studies.reproduce._lowe2017 import Effort, Row, claims_of, cost_verdict, gain_verdict, write_up
+from counterpoint.studies.reproduce._lowe2017 import (
+    Effort,
+    Plan,
+    Row,
+    claims_of,
+    cost_verdict,
+    gain_verdict,
+    train_all,
+    write_up,
+)
+from counterpoint.studies.reproduce._lowe2017_worlds import Chase, Deception, KeepAway
 from counterpoint.studies.reproduce.lowe2017_predator_prey import FastTag
+from counterpoint.training import train as train_module
 
 NAMES = ["communication", "navigation", "predator-prey", "deception", "covert", "ensembles", "inference", "gradients"]
 
@@ -94,16 +107,72 @@ def test_deceivers_succeed_if_one_of_them_is_near_the_target():
     np.testing.assert_array_equal(good, [0.0, 1.0])
 
 
+def placed(world: Scenario, position: list[list[float]], landmarks: list[list[float]]) -> State:
+    """Returns a state with agents and landmarks at these places; the first landmark is the goal."""
+    state, _ = world.reset(prng.key(0))
+    places = {"position": jnp.array(position), "landmarks": jnp.array(landmarks)}
+    return state._replace(**places, goal=jnp.zeros_like(state.goal))
+
+
+@pytest.mark.parametrize(("away", "reward", "score"), [(0.04, [0.5 - 0.04 + 1, -0.5], 1.0), (0.06, [0.5 - 0.06, -0.5], 0.0)])
+def test_rewards_of_keep_away_by_hand(away, reward, score):
+    """The agent stays at 0.5 from the target, the adversary is inside or outside of 0.05."""
+    world = KeepAway()
+    state = placed(world, [[away, 0.0], [0.5, 0.0]], [[0.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(world.reward(state), reward, rtol=1e-6)
+    assert world.metrics(state)["score"].value == score
+    at_home = placed(world, [[0.5, 0.0], [0.03, 0.0]], [[0.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(world.reward(at_home), [0.03 - 0.5, 1 - 0.03], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("away", "own", "score"), [(0.08, 1 - 0.08, 1.0), (0.12, -0.12, 0.0)])
+def test_rewards_of_deception_by_hand(away, own, score):
+    """The agents are 0.3 and 0.7 from the target; they earn the adversary's distance less that of the nearer one."""
+    world = Deception()
+    state = placed(world, [[away, 0.0], [0.0, 0.3], [0.0, 0.7]], [[0.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(world.reward(state), [own, away - 0.3, away - 0.3], rtol=1e-5)
+    assert world.metrics(state)["score"].value == score
+
+
+@pytest.mark.parametrize(("away", "caught"), [(0.13, 1.0), (0.14, 0.0)])
+def test_rewards_of_the_chase_by_hand(away, caught):
+    """Three predators are 0.5 to 0.7 from the prey at (0, 0), the fourth is within reach or just out of it."""
+    world = Chase()
+    state = placed(world, [[0.5, 0.0], [0.0, 0.6], [0.7, 0.0], [0.0, -away], [0.0, 0.0]], [[1.0, 1.0]])
+    hunt, flee = 5 * caught - (0.5 + 0.6 + 0.7 + away), away - 5 * caught
+    np.testing.assert_allclose(world.reward(state), [hunt] * 4 + [flee], rtol=1e-5)
+    assert world.metrics(state)["score"].value == caught
+    outside = placed(world, [[0.5, 0.0]] * 4 + [[0.95, 0.0]], [[1.0, 1.0]])
+    np.testing.assert_allclose(world.reward(outside)[-1], 0.45 - 0.5, atol=1e-5, err_msg="leaving the screen costs 0.5 here")
+
+
+def test_a_sub_policy_has_as_much_data_as_a_single_policy(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(train_module, "train", lambda **settings: asked.append(settings))
+    plans = [Plan("one", {"scenario": "simple"}), Plan("three", {"scenario": "simple", "ensemble": 3}, times=3)]
+    for plan in plans:
+        with pytest.raises(UsageError):  # nothing was trained, so there is no run to open
+            train_all(tmp_path, [plan], Effort(quick=False, episodes=100, seeds=1))
+    one, three = asked
+    assert (one["num_episodes"], three["num_episodes"]) == (100, 300)
+    assert "batch_size" not in one
+    assert {name: three[name] for name in ("batch_size", "update_every", "buffer_size")} == {
+        "batch_size": 3 * 1024,
+        "update_every": 300,
+        "buffer_size": 3_000_000,
+    }
+
+
 def test_gains_of_ensembles_by_hand():
     """Adversary single 4, 2 and ensemble 7, 3 against agents single, ensemble: it gains (3 + 1) / 2, and agents (2 + 4) / 2."""
-    world = lowe2017_ensembles.WORLDS[0]
+    contest = lowe2017_ensembles.CONTESTS[0]
     off = np.where(np.eye(3, dtype=bool), np.nan, 1.0)
     tables = np.array([[4.0, 2.0], [7.0, 3.0]])[:, :, None, None] * off
-    rows = lowe2017_ensembles.rows_of(world, tables)
+    rows = lowe2017_ensembles.rows_of(contest, tables)
     assert [row.ours for row in rows] == pytest.approx([4.0, 2.0, 7.0, 3.0, 2.0, 3.0])
     assert [row.published for row in rows] == pytest.approx([7.94, 7.74, 8.35, 8.11, 0.39, 0.22])
     assert all(row.low == pytest.approx(row.ours) == row.high for row in rows), "seeds that do not differ have no spread"
-    claims = lowe2017_ensembles.claims_about(world, rows)
+    claims = lowe2017_ensembles.claims_about(contest, rows)
     assert [claim.verdict for claim in claims] == ["holds, intervals are apart"] * 2 + ["holds, the interval is above 0"] * 2
     assert claims[1].text.endswith("more in single adversary v single agents than in single adversary v ensemble agents")
     assert "gain of ensemble agents" in claims[3].text

@@ -162,6 +162,7 @@ def make(
     """Returns the algorithm that starts by `init` and learns by `update_agent`; critics see what `sees` [N, N] allows."""
     problem = Problem(spec=spec, heads=heads_of(spec), sees=sees, axis=axis, ensemble=ensemble)
     offpolicy.with_networks(config, problem)  # refuses an unusable --model before anything is computed
+    _check_effect(config, problem)
     distributable = offpolicy.learn_apart(config) and not config.infer_policies
     if config.reads_logs:
         update_agent = partial(reading_logs, update_agent)
@@ -180,6 +181,17 @@ def make(
         update_one=partial(offpolicy.update_one, update_agent, config, problem) if distributable else None,
         gather=partial(offpolicy.gather, config, problem),
     )
+
+
+def _check_effect(config: Settings, problem: Problem) -> None:
+    """Refuses options that change nothing in this environment with these critics."""
+    if config.infer_policies and not (problem.sees & ~np.eye(len(problem.sees), dtype=bool)).any():
+        raise UsageError(
+            "--infer-policies has no effect where no critic reads another agent: leave it out, or choose --algorithm maddpg."
+        )
+    discrete = problem.heads.discrete
+    if config.estimator != "soft" and discrete is not None and not (problem.heads.mask & discrete).any():
+        raise UsageError(f"--estimator {config.estimator} has no effect on continuous actions: leave it out.")
 
 
 def actors(config: Settings, spec: Spec, policy: Acting) -> Actors | None:

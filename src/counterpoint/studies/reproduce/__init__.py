@@ -7,7 +7,7 @@ One published result is one module of this package that defines `RESULT`; `repro
 - lowe2017_ensembles.py, lowe2017_inference.py: policy ensembles and inferred policies (Lowe et al. 2017)
 - lowe2017_gradients.py: Proposition 1 (Lowe et al. 2017)
 - authors.py: public runs of the authors' code, whose numbers are in authors.csv
-- _lowe2017.py: what these share
+- _lowe2017.py: what these share; _lowe2017_worlds.py: the worlds of the ensembles
 """
 
 import difflib

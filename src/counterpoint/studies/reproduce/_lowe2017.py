@@ -117,6 +117,8 @@ class Plan(NamedTuple):
 
     name: str
     settings: Mapping[str, Any]
+    times: int = 1
+    """How often the usual data: so many times the episodes, with updates so many times as large and as rare."""
 
 
 def train_all(folder: Path, plans: Sequence[Plan], effort: Effort, **defaults: int) -> dict[str, Run]:
@@ -124,12 +126,16 @@ def train_all(folder: Path, plans: Sequence[Plan], effort: Effort, **defaults: i
 
     `defaults` are those of `Effort.settings`.
     """
+    from counterpoint.config import Training
     from counterpoint.training.train import is_finished, resume, train
 
-    began, found = time.perf_counter(), {}
-    for number, (name, settings) in enumerate(plans, 1):
+    began, found, usual = time.perf_counter(), {}, vars(Training())
+    for number, (name, settings, times) in enumerate(plans, 1):
         path = folder / "runs" / name
         wanted: dict[str, Any] = PAPER | dict(settings) | effort.settings(**defaults)
+        if times > 1:
+            scaled = ("num_episodes", "batch_size", "update_every", "buffer_size")
+            wanted |= {setting: times * wanted.get(setting, usual[setting]) for setting in scaled}
         episodes, seeds = wanted["num_episodes"], wanted["num_seeds"]
         where = f"[{number}/{len(plans)}]"
         spent = f"{(time.perf_counter() - began) / 60:.1f} min so far"
