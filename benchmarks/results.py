@@ -140,7 +140,7 @@ def line(name: str, experiment: str, published: str, episode: float = math.inf) 
 
 
 def report() -> None:
-    """Writes docs/results.md and its figures from the finished seeds."""
+    """Writes docs/results.md, its figures and the tables of the algorithms' pages from the finished seeds."""
     published = [{"episode": 1000.0 * (i + 1), "seed": 0.0, "team/good": v / 3} for i, v in enumerate(PUBLISHED_SPREAD)]
     spread = rows_of("spread-maddpg")
     figures = {
@@ -192,6 +192,7 @@ def report() -> None:
     text += results_coma.section(rows_of, TABLES)
     text += results_hosted.section(rows_of, TABLES)
     Path("docs/results.md").write_text(text, encoding="utf-8")
+    results_algorithms.write_into_pages(rows_of, Path("docs/algorithms"))
 
 
 NOT_YET = "not measured yet"

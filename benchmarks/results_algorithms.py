@@ -1,6 +1,7 @@
 """Algorithms × worlds in `make results`: which experiments, and the table that docs/results.md has of them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,23 +128,36 @@ def line(cell: Cell, rows: Rows) -> list[str]:
 
 def section(rows_of: Callable[[str], Rows]) -> str:
     """What the page of results says about algorithms and worlds."""
-    header = [
-        "world",
-        "algorithm",
-        "unit",
-        "seeds",
-        "million steps",
-        "core minutes",
-        "training",
-        "greedy",
-        "worst … best",
-        "published",
-    ]
     found = [(cell, rows_of(cell.name)) for cell in CELLS]
     missing = [f"{cell.algorithm} in {cell.world}" for cell, rows in found if not rows]
-    text = TEXT.format(table=tables.markdown_table(header, [line(cell, rows) for cell, rows in found if rows]))
+    text = TEXT.format(table=tables.markdown_table(HEADER, [line(cell, rows) for cell, rows in found if rows]))
     return text + (f"\nNot measured: {', '.join(missing)}.\n" if missing else "")
 
+
+def write_into_pages(rows_of: Callable[[str], Rows], folder: Path) -> None:
+    """Writes each algorithm's rows of the table between two comments of its page."""
+    for name, algorithms in PAGES.items():
+        header = list(HEADER)
+        rows = [(cell, rows_of(cell.name)) for cell in CELLS if cell.algorithm.partition(",")[0] in algorithms]
+        lines = [line(cell, found) for cell, found in rows if found]
+        if len(algorithms) == 1:
+            del header[1]
+            lines = [[world, *rest] for world, _, *rest in lines]
+        page = folder / f"{name}.md"
+        before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        _, end, after = rest.partition(END)
+        assert begin, f"{page} has no {BEGIN}"
+        assert end, f"{page} has no {END}"
+        page.write_text(f"{before}{BEGIN}\n\n{tables.markdown_table(header, lines)}\n{END}{after}", encoding="utf-8")
+
+
+HEADER = [
+    *("world", "algorithm", "unit", "seeds", "million steps", "core minutes"),
+    *("training", "greedy", "worst … best", "published"),
+]
+PAGES = {"maddpg": ("MADDPG", "DDPG"), "matd3": ("MATD3",), "masac": ("MASAC",), "coma": ("COMA",), "mappo": ("MAPPO", "IPPO")}
+"""Pages of the documentation, and the algorithms of each."""
+BEGIN, END = "<!-- results: written by benchmarks/results.py -->", "<!-- end of results -->"
 
 TEXT = """
 ## Algorithms and worlds
