@@ -259,7 +259,7 @@ SPLIT = [name for name in ENTRIES if find(name).splits_batch and not name.endswi
 """Who learns from a sample depends on its place in the minibatch, if not all agents of a set do."""
 
 
-@pytest.mark.parametrize("name", some(SPLIT))
+@pytest.mark.parametrize("name", SPLIT, ids=lambda name: find(name).name)
 def test_two_devices_learn_what_one_learns(name, monkeypatch):
     """Without noise on continuous actions halves of a minibatch add up to the whole."""
     monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype=jnp.float32: jnp.zeros(shape, dtype))
@@ -336,7 +336,6 @@ def run_of(name):
     return settings | {"algorithm": name, "env": f"{probes.__file__}:{world}"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*entries(), OWN], ids=lambda name: find(name).name)
 def test_a_stopped_run_of_two_seeds_ends_as_if_left_alone_and_devices_do_not_matter(name, tmp_path):
     settings = run_of(name) | {"save_dir": str(tmp_path)}
