@@ -54,8 +54,6 @@ def find(name):
     return VARIANTS.get(name) or base.find(name)
 
 
-
-
 def with_roles(roles, *sizes):
     """A team of agents with these roles and sizes."""
     return dataclasses.replace(spec_of(*sizes), roles=roles)
@@ -67,6 +65,8 @@ SPECS = {
     "continuous": spec_of((3, 2), (Box(1, 0.0, 1.0), Box(2, -1.0, 1.0))),
     "mixed": spec_of((2, 3), (Discrete((2, 2)), Box(1, -1.0, 3.0))),
 }
+
+
 def settings_of(entry, **changes):
     """Settings with small networks and these changes, as far as the algorithm has such settings."""
     fields = {field.name for field in dataclasses.fields(entry.settings)}
@@ -96,10 +96,10 @@ def spec_named(name, spec):
 
 
 def supported(entry):
-    """The names of the specs whose actions the algorithm declares; MASAC cannot share between discrete and continuous agents."""
+    """The names of the specs whose actions the algorithm declares."""
     kinds = {name: {"continuous" if isinstance(s, Box) else "discrete" for s in SPECS[name].action_spaces} for name in SPECS}
-    unshared = {"mixed"} if entry.name.startswith("masac") and share_of(entry) == "all" else set()
-    return [name for name in SPECS if kinds[name] <= set(entry.actions) and name not in unshared]
+    refused = {"mixed"} if entry.name.startswith("masac") and share_of(entry) == "all" else set()
+    return [name for name in SPECS if kinds[name] <= set(entry.actions) and name not in refused]
 
 
 MASKED = ("padded heads", "mixed")

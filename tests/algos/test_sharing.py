@@ -245,6 +245,14 @@ def test_what_cannot_be_shared_is_refused(settings, sentence):
         maddpg.Config(**settings)
 
 
+def test_masac_shares_between_discrete_or_between_continuous_agents():
+    """Its critics have an output for each choice of a discrete agent, and read the action of a continuous one."""
+    mixed = dataclasses.replace(ARMS, action_spaces=(*ARMS.action_spaces[:2], Discrete((2,))))
+    algo = find("masac").make(find("masac").settings(share="all"), mixed, JOINT, None)
+    with pytest.raises(UsageError, match="discrete and with continuous actions cannot share parameters: choose --share role"):
+        jax.eval_shape(algo.init, prng.key(0))
+
+
 def test_mixed_teams_and_learners_are_refused():
     config = configs.override(configs.Config(), scenario="simple_tag", share="all", adv_policy="ddpg", **TINY)
     with pytest.raises(UsageError, match="choose --share role"):
@@ -273,7 +281,7 @@ def test_every_off_policy_algorithm_learns_with_shared_parameters(algorithm, sha
     assert {leaf.shape[0] for leaf in jax.tree.leaves(plain.layers)} == {3}
 
 
-@pytest.mark.parametrize(("algorithm", "share"), [("maddpg", "role"), pytest.param("ddpg", "all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("algorithm", "share"), [("maddpg", "role"), ("ddpg", "all")])
 def test_a_resumed_run_equals_an_uninterrupted_one(algorithm, share, tmp_path):
     settings = {
         "algorithm": algorithm,

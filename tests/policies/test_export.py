@@ -101,7 +101,9 @@ def test_numpy_acts_as_the_policy_does(name: str, tmp_path: Path) -> None:
     assert said.stdout.split() == [team.env.spec.agents[0]]
 
 
-@pytest.mark.parametrize("name", ["heads", "pushed", "twins", "squashed", "soft", "shared", "gaussian", "clipped", "independent"])
+@pytest.mark.parametrize(
+    "name", ["heads", "pushed", "twins", "squashed", "soft", "shared", "gaussian", "clipped", "independent"]
+)
 def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, **TEAMS[name])
     folder = counterpoint.export(run, format="onnx", out=tmp_path / "out")
