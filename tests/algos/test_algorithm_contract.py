@@ -11,7 +11,7 @@ import pytest
 
 import counterpoint
 import probes
-from counterpoint.algos import base
+from counterpoint.algos import base, sharing
 from counterpoint.algos.base import TD_ERRORS, Replay, entries, visibility
 from counterpoint.core import numpy_policy, prng
 from counterpoint.core.spaces import Box, Discrete
@@ -38,7 +38,8 @@ VARIANTS = {
     for entry in (
         # sequences of three steps after one that refreshes memory
         *(variant(name, "recurrent", recurrent=True, sequence_length=3, burn_in=1) for name in entries()),
-        *(variant(name, "shared", share="role") for name in ("maddpg", "matd3", "masac", "coma", "mappo")),
+        *(variant(name, "shared", share="role") for name in entries()),
+        *(variant(name, "one-for-all", share="all") for name in entries()),
         *(variant(name, "attention", share="role", critic="attention") for name in ("maddpg", "matd3")),
         *(variant(name, "one-of-each", share="role", critic="attention", agents_per_sample=1) for name in ("maddpg", "matd3")),
     )
@@ -53,44 +54,17 @@ def find(name):
     return VARIANTS.get(name) or base.find(name)
 
 
+def with_roles(roles, *sizes):
+    """A team of agents with these roles and sizes."""
+    return dataclasses.replace(spec_of(*sizes), roles=roles)
+
+
 SPECS = {
-    "plain": dataclasses.replace(spec_of((2, 2), (Discrete((3,)), Discrete((3,)))), roles=("twin", "twin")),
+    "plain": with_roles(("twin", "twin"), (2, 2), (Discrete((3,)), Discrete((3,)))),
     "padded heads": spec_of((4, 2), (Discrete((2, 3)), Discrete((4,)))),
     "continuous": spec_of((3, 2), (Box(1, 0.0, 1.0), Box(2, -1.0, 1.0))),
     "mixed": spec_of((2, 3), (Discrete((2, 2)), Box(1, -1.0, 3.0))),
 }
-TIMES, ENVS, BATCH = 4, 3, 8
-
-
-def supported(entry):
-    """The names of the specs whose actions the algorithm declares."""
-    kinds = {name: {"continuous" if isinstance(s, Box) else "discrete" for s in SPECS[name].action_spaces} for name in SPECS}
-    return [name for name in SPECS if kinds[name] <= set(entry.actions)]
-
-
-MASKED = ("padded heads", "mixed")
-"""Specs that are tried with masks; the others without: each spec, and each of both, with every algorithm."""
-QUICK = {("maddpg-recurrent", "padded heads"), ("masac-recurrent", "mixed"), ("matd3-attention", "plain")}
-"""Variants that are tried each time."""
-
-
-def some(names):
-    """Names as parameters, of which the variants are slow."""
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS), id=find(name).name) for name in names]
-
-
-CASES = [
-    pytest.param(
-        name,
-        spec,
-        spec in MASKED,
-        id=f"{find(name).name}-{spec}-{'masks' if spec in MASKED else 'free'}",
-        marks=[pytest.mark.slow] * (name in VARIANTS and (name, spec) not in QUICK),
-    )
-    for name in ENTRIES
-    for spec in supported(find(name))
-]
-each_entry = pytest.mark.parametrize("name", some(ENTRIES))
 
 
 def settings_of(entry, **changes):
@@ -100,11 +74,65 @@ def settings_of(entry, **changes):
     return entry.settings(**{name: value for name, value in wanted.items() if name in fields})
 
 
+PAIRS = ("twin", "twin", "other")
+SHARED_SPECS = {
+    "plain": SPECS["plain"],
+    "padded heads": with_roles(PAIRS, (4, 4, 2), (Discrete((2, 3)), Discrete((2, 3)), Discrete((4,)))),
+    "continuous": with_roles(PAIRS, (3, 3, 2), (Box(1, 0.0, 1.0), Box(1, 0.0, 1.0), Box(2, -1.0, 1.0))),
+    "mixed": with_roles(PAIRS, (2, 2, 3), (Discrete((2, 2)), Discrete((2, 2)), Box(1, -1.0, 3.0))),
+}
+"""The same kinds of actions for agents of which two have one role, and the third has sizes of its own."""
+TIMES, ENVS, BATCH = 4, 3, 8
+
+
+def share_of(entry):
+    """Which agents share parameters: "none", "role" or "all"."""
+    return getattr(settings_of(entry), "share", "none")
+
+
+def spec_named(name, spec):
+    """The spec for an algorithm: one with roles if the algorithm shares parameters."""
+    return (SPECS if share_of(find(name)) == "none" else SHARED_SPECS)[spec]
+
+
+def supported(entry):
+    """The names of the specs whose actions the algorithm declares."""
+    kinds = {name: {"continuous" if isinstance(s, Box) else "discrete" for s in SPECS[name].action_spaces} for name in SPECS}
+    refused = {"mixed"} if entry.name.startswith("masac") and share_of(entry) == "all" else set()
+    return [name for name in SPECS if kinds[name] <= set(entry.actions) and name not in refused]
+
+
+MASKED = ("padded heads", "mixed")
+"""Specs that are tried with masks; the others without: each spec, and each of both, with every algorithm."""
+QUICK = {("maddpg-recurrent", "padded heads"), ("masac-recurrent", "mixed"), ("matd3-attention", "plain")}
+"""Of the recurrent networks and the critics with attention, those that are tried each time."""
+SELDOM = {name for name in VARIANTS if not name.endswith(("-shared", "-one-for-all"))}
+
+
+def some(names):
+    """Names as parameters, of which some variants are slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in SELDOM), id=find(name).name) for name in names]
+
+
+CASES = [
+    pytest.param(
+        name,
+        spec,
+        spec in MASKED,
+        id=f"{find(name).name}-{spec}-{'masks' if spec in MASKED else 'free'}",
+        marks=[pytest.mark.slow] * (name in SELDOM and (name, spec) not in QUICK),
+    )
+    for name in ENTRIES
+    for spec in supported(find(name))
+]
+each_entry = pytest.mark.parametrize("name", some(ENTRIES))
+
+
 @functools.cache
 def made(name, spec, axis=None, **changes):
-    entry = find(name)
-    sees = visibility(SPECS[spec], {"good": entry.critic == "joint"})
-    return entry.make(settings_of(entry, **changes), SPECS[spec], sees, axis)
+    entry, spec = find(name), spec_named(name, spec)
+    sees = visibility(spec, {"good": entry.critic == "joint"})
+    return entry.make(settings_of(entry, **changes), spec, sees, axis)
 
 
 def legal_of(spec, rng, lead):
@@ -128,7 +156,7 @@ def start_of(name, spec):
 @functools.cache
 def batch_of(name, spec, masks, seed=0):
     """A batch as the algorithm's memory gives it."""
-    algo, spec, rng = made(name, spec), SPECS[spec], np.random.default_rng(seed)
+    algo, spec, rng = made(name, spec), spec_named(name, spec), np.random.default_rng(seed)
     replays = isinstance(find(name).memory(settings_of(find(name))), Replay)
     lead, n = (BATCH,) if replays else (TIMES, ENVS), spec.num_agents
     obs, next_obs = (jnp.asarray(rng.normal(size=(*lead, n, spec.obs_size)) * spec.obs_mask, jnp.float32) for _ in range(2))
@@ -166,14 +194,20 @@ def same(one, other, **close):
     jax.tree.map(functools.partial(np.testing.assert_allclose, **{"rtol": 1e-4, "atol": 1e-5, **close}), one, other)
 
 
+def read_by(share, spec):
+    """True where an entry of an observation is real for some agent with the same parameters."""
+    sharers = sharing.sharing_of(share, spec)
+    return spec.obs_mask if sharers is None else np.stack([spec.obs_mask[sharers.sets == m].any(0) for m in sharers.sets])
+
+
 @pytest.mark.parametrize(("name", "spec_name", "masks"), CASES)
 def test_acting_and_learning_keep_the_contract(name, spec_name, masks):
     """Shapes, types, finite numbers; discrete heads are distributions over legal choices; padding is zero and is not read."""
-    spec, algo = SPECS[spec_name], made(name, spec_name)
+    spec, algo = spec_named(name, spec_name), made(name, spec_name)
     batch, rng = batch_of(name, spec_name, masks), np.random.default_rng(1)
     obs = jnp.asarray(rng.normal(size=(ENVS, spec.num_agents, spec.obs_size)) * spec.obs_mask, jnp.float32)
     legal = legal_of(spec, rng, (ENVS,)) if masks else None
-    noisy = jnp.where(jnp.broadcast_to(spec.obs_mask, obs.shape), obs, 9.0)
+    noisy = jnp.where(jnp.broadcast_to(read_by(share_of(find(name)), spec), obs.shape), obs, 9.0)
 
     @functools.partial(jax.jit, compiler_options=QUICKLY)
     def run(key, batch):
@@ -221,7 +255,11 @@ def test_seeds_that_train_together_equal_seeds_that_train_alone(name):
         same(jax.tree.map(lambda leaf, k=k: leaf[k], together), alone(keys[k], batch))
 
 
-@pytest.mark.parametrize("name", some([name for name in ENTRIES if find(name).splits_batch]))
+SPLIT = [name for name in ENTRIES if find(name).splits_batch and not name.endswith("-one-of-each")]
+"""Who learns from a sample depends on its place in the minibatch, if not all agents of a set do."""
+
+
+@pytest.mark.parametrize("name", SPLIT, ids=lambda name: find(name).name)
 def test_two_devices_learn_what_one_learns(name, monkeypatch):
     """Without noise on continuous actions halves of a minibatch add up to the whole."""
     monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype=jnp.float32: jnp.zeros(shape, dtype))
@@ -262,7 +300,7 @@ def test_agents_that_learn_apart_equal_agents_that_learn_together(name, weighted
 def test_plain_networks_act_like_the_policy(name):
     entry = find(name)
     for spec_name in supported(entry):
-        algo, spec = made(name, spec_name), SPECS[spec_name]
+        algo, spec = made(name, spec_name), spec_named(name, spec_name)
         agents = jax.jit(algo.init, compiler_options=QUICKLY)(prng.key(4))
         plain = entry.actors(settings_of(entry), spec, algo.policy(agents))
         assert plain is not None
@@ -298,7 +336,6 @@ def run_of(name):
     return settings | {"algorithm": name, "env": f"{probes.__file__}:{world}"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*entries(), OWN], ids=lambda name: find(name).name)
 def test_a_stopped_run_of_two_seeds_ends_as_if_left_alone_and_devices_do_not_matter(name, tmp_path):
     settings = run_of(name) | {"save_dir": str(tmp_path)}

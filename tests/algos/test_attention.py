@@ -398,7 +398,7 @@ def test_a_critic_that_sees_only_its_own_agent_is_refused():
         maddpg.make(maddpg.Config(critic="attention", share="role"), PACK, np.eye(3, dtype=bool))
 
 
-@pytest.mark.parametrize("algorithm", ["maddpg", pytest.param("matd3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("algorithm", ["maddpg", "matd3"])
 def test_a_run_of_twelve_agents_resumes_to_the_same_end(algorithm, tmp_path):
     settings = {
         **{

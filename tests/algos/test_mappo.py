@@ -20,7 +20,6 @@ from counterpoint.training.rollout import rollout, start
 from probes import Relay, Steering, spec_of
 from rollouts import random_rollout
 
-SLOW = pytest.mark.slow
 QUICKLY = {"xla_backend_optimization_level": 0}
 PAIR = spec_of((2, 1), (Discrete((2,)), Discrete((2,))))
 MIXED = spec_of((3, 2), (Discrete((2, 3)), Box(2, -1.0, 1.0)))
@@ -214,7 +213,7 @@ def test_a_critic_that_sees_some_ignores_the_rest():
     assert not np.allclose(one.value[..., 2], two.value[..., 2])
 
 
-@pytest.mark.parametrize("spec", [MIXED, pytest.param(PAIR, marks=SLOW)], ids=["mixed", "pair"])
+@pytest.mark.parametrize("spec", [MIXED, PAIR], ids=["mixed", "pair"])
 def test_what_the_dead_did_teaches_nothing(spec):
     """Their observations, actions and values change neither their own networks nor those of the living."""
     algo, batch = mappo.make(SMALL, spec), random_rollout(spec, alive=0.6)
@@ -233,10 +232,7 @@ def test_what_the_dead_did_teaches_nothing(spec):
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), one.nets, two.nets)
 
 
-@pytest.mark.parametrize(
-    ("joint", "share"),
-    [(True, "none"), *(pytest.param(*pair, marks=SLOW) for pair in ((True, "all"), (False, "all"), (False, "none")))],
-)
+@pytest.mark.parametrize(("joint", "share"), [(True, "none"), (True, "all"), (False, "all"), (False, "none")])
 def test_recurrent_networks_unrolled_are_those_that_acted(joint, share):
     """Hidden states and probabilities while acting are those that learning finds, over the ends of episodes."""
     env = Relay()

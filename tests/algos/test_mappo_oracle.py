@@ -32,25 +32,34 @@ RUNNING = mappo.Config(**SIZES | {"clip_value": 0.0, "huber": 0.0}, value_norm="
 RECURRENT = mappo.Config(**SIZES | {"num_layers": 2}, recurrent=True)
 BY_ROLE = mappo.Config(**SIZES, share="role")
 BY_ALL = mappo.Config(**SIZES, share="all", recurrent=True, value_norm="none", normalise_advantages=False)
-CASES = {  # settings, the agents of each set, whether critics see everybody
-    "mappo": (PLAIN, [[0], [1], [2]], True),
-    "ippo": (RUNNING, [[0], [1], [2]], False),
-    "recurrent": (RECURRENT, [[0], [1], [2]], True),
-    "shared by role": (BY_ROLE, [[0, 1], [2]], True),
-    "recurrent ippo, shared by all": (BY_ALL, [[0, 1, 2]], False),
+ALONE, TOGETHER = [[0], [1], [2]], [[0, 1, 2]]
+CASES = {  # settings, the agents of each set, whether critics see everybody, whether some choices are illegal
+    "mappo": (PLAIN, ALONE, True, False),
+    "ippo": (RUNNING, ALONE, False, False),
+    "recurrent": (RECURRENT, ALONE, True, False),
+    "shared by role": (BY_ROLE, [[0, 1], [2]], True, False),
+    "recurrent ippo, shared by all": (BY_ALL, TOGETHER, False, False),
+    "mappo with masks": (PLAIN, ALONE, True, True),
+    "recurrent ippo with masks": (RECURRENT, ALONE, False, True),
+    "mappo with masks, shared by all": (mappo.Config(**SIZES, share="all"), TOGETHER, True, True),
 }
+HEADS = (slice(0, 2), slice(2, 5))
+"""Of the third agent."""
 
 
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+def log_softmax(x, legal):
+    """Logarithms of the probabilities of choices, 0 instead of −∞ for the illegal ones; all are legal if none is."""
+    legal = legal | ~legal.any(-1, keepdims=True)
+    weight = np.where(legal, np.exp(x - x.max(-1, keepdims=True)), 0.0)
+    return np.log(np.where(legal, weight / weight.sum(-1, keepdims=True), 1.0)), legal
 
 
-def log_policy(i, out, log_std, action):
+def log_policy(i, out, log_std, action, legal):
     """log π and entropy of agent i, [T, E]: two heads, or two clipped Gaussians."""
     if i == 2:
-        log_pi = np.concatenate([log_softmax(out[..., :2]), log_softmax(out[..., 2:5])], axis=-1)
-        return (action * log_pi).sum(-1), -(np.exp(log_pi) * log_pi).sum(-1)
+        parts = [log_softmax(out[..., head], legal[..., head]) for head in HEADS]
+        log_pi, possible = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+        return (action * log_pi).sum(-1), -(possible * np.exp(log_pi) * log_pi).sum(-1)
     mean, spread = np.tanh(out[..., :2]), np.broadcast_to(log_std[:2], (*out.shape[:-1], 2))
     a, std = action[..., :2], np.exp(spread)
     inside = -(((a - mean) / std) ** 2) / 2 - spread - np.log(2 * np.pi) / 2
@@ -100,7 +109,7 @@ class Learner:
         """log π of the actions and its entropy, [T, E]."""
         seen, *rest = self.indexed(i, batch["obs"][:, :, i]), batch["start"][0][:, i], batch["done"]
         out, _ = self.follow(actor[:-1], seen, seen, *rest)
-        return log_policy(i, out, actor[-1], batch["action"][:, :, i])
+        return log_policy(i, out, actor[-1], batch["action"][:, :, i], batch["legal"][:, :, i])
 
     def values(self, critic, i, batch):
         """The critic's outputs now and next, [T, E]. One that remembers is not told who has died."""
@@ -228,12 +237,26 @@ class Learner:
         return list(adam([tuple(net)], [tuple(grads)], memory, lr, epsilon=1e-5)[0])
 
 
-def rollout_of(config, seed):
+def with_masks(batch, rng):
+    """The rollout with random masks of the third agent's choices, some heads without a legal one, and legal actions."""
+    legal = np.ones(batch.action.shape, bool) & SPEC.act_mask
+    legal[:, :, 2] = rng.random(legal[:, :, 2].shape) < 0.6
+    legal[1, :, 2, HEADS[0]] = False
+    action = np.array(batch.action)
+    for head in HEADS:
+        best = (rng.random(legal[:, :, 2, head].shape) + legal[:, :, 2, head]).argmax(-1)
+        action[:, :, 2, head] = np.eye(head.stop - head.start)[best]
+    legal = jnp.asarray(legal)
+    return batch._replace(action=jnp.asarray(action), legal=legal, next_legal=legal)
+
+
+def rollout_of(config, masks, seed):
     """A rollout in which some are dead, with what its networks remember at the start."""
     rng = np.random.default_rng(100 + seed)
     hidden = lambda: jnp.asarray(rng.normal(size=(1, ENVS, N, UNITS)), jnp.float32)  # noqa: E731
     carry = mappo.Hidden(hidden(), hidden()) if config.recurrent else ()
-    return random_rollout(SPEC, TIMES, ENVS, seed, alive=0.8, carry=carry)
+    batch = random_rollout(SPEC, TIMES, ENVS, seed, alive=0.8, carry=carry)
+    return with_masks(batch, rng) if masks else batch
 
 
 def as_arrays(batch):
@@ -243,12 +266,13 @@ def as_arrays(batch):
     arrays = {name: array if array.dtype == bool else array.astype(np.float64) for name, array in arrays.items()}
     arrays["action"] *= arrays["alive"][..., None]
     start = [np.asarray(leaf[0], np.float64) for leaf in batch.carry] or np.zeros((2, ENVS, N, 0))
-    return arrays | {"playing": arrays["alive"] & ~arrays["terminated"], "start": start}
+    legal = np.ones(batch.action.shape, bool) if batch.legal is None else np.asarray(batch.legal)
+    return arrays | {"playing": arrays["alive"] & ~arrays["terminated"], "start": start, "legal": legal}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_updates_are_what_the_equations_say(case):
-    config, sets, joint = CASES[case]
+    config, sets, joint, masks = CASES[case]
     sees = np.ones((N, N), bool) if joint else np.eye(N, dtype=bool)
     algo, rng, count = mappo.make(config, SPEC, sees), np.random.default_rng(7), ENVS if config.recurrent else TIMES * ENVS
     shaken = lambda leaf: leaf + jnp.asarray(0.5 * rng.normal(size=leaf.shape), jnp.float32)  # noqa: E731
@@ -256,7 +280,7 @@ def test_two_updates_are_what_the_equations_say(case):
     agents = agents._replace(nets=jax.tree.map(shaken, agents.nets))  # away from the uniform policy
     learner, update, clipped = Learner(config, sets, joint, agents), jax.jit(algo.update), 0.0
     for seed in range(2):
-        batch, key = rollout_of(config, seed), prng.key(5 + seed)
+        batch, key = rollout_of(config, masks, seed), prng.key(5 + seed)
         agents, metrics = update(agents, batch, key)
         orders = [
             rows

@@ -23,7 +23,7 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["masac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("maddpg", "matd3"))])
+@pytest.mark.parametrize("name", LEARNERS)
 def test_the_cue_is_remembered_until_it_pays(name):
     make, config = LEARNERS[name]
     env = Recall(max_steps=3)
@@ -31,7 +31,6 @@ def test_the_cue_is_remembered_until_it_pays(name):
     np.testing.assert_array_equal(recalled(make, env, config, agents)[-1, :, 0], [[0, 1], [1, 0]])
 
 
-@pytest.mark.slow
 def test_without_memory_the_cue_is_lost():
     make, config = LEARNERS["masac"]
     forgetful = dataclasses.replace(config, recurrent=False)

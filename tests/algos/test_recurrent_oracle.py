@@ -100,7 +100,7 @@ def assert_gradient(opt, i, expected):
         np.testing.assert_allclose(found, 0.1 * wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize("num_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("num_steps", [1, 2])
 def test_recurrent_maddpg_is_what_the_equations_say(num_steps, monkeypatch):
     for module in (maddpg, actions):
         monkeypatch.setattr(module, "gumbel", lambda key, shape: jnp.zeros(shape))
@@ -211,7 +211,6 @@ def test_recurrent_matd3_is_what_the_equations_say(monkeypatch):
                 np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_recurrent_masac_is_what_the_equations_say(monkeypatch):
     """Choices are those with the largest logits, for there is no noise; critics do not read their own agent's."""
     monkeypatch.setattr(masac, "gumbel", lambda key, shape: jnp.zeros(shape))

@@ -15,7 +15,8 @@ from counterpoint.algos.base import find
 from counterpoint.core import prng
 from counterpoint.core.actions import heads_of
 from counterpoint.core.errors import UsageError
-from counterpoint.core.spaces import Discrete
+from counterpoint.core.nets import Layer
+from counterpoint.core.spaces import Box, Discrete
 from counterpoint.core.types import Transition
 from counterpoint.training.program import prepare
 from probes import spec_of
@@ -26,6 +27,9 @@ PACK = dataclasses.replace(
     spec_of((2, 2, 3), (Discrete((2,)), Discrete((2,)), Discrete((3,)))), roles=("wolf", "wolf", "sheep")
 )
 HERD = dataclasses.replace(spec_of((2, 2), (Discrete((2,)), Discrete((2,)))), roles=("sheep", "sheep"))
+ARMS = dataclasses.replace(
+    spec_of((2, 2, 3), (Box(2, -1.0, 1.0), Box(2, -1.0, 1.0), Box(1, 0.0, 2.0))), roles=("wolf", "wolf", "sheep")
+)
 JOINT = np.ones((3, 3), bool)
 SIZE = 6
 
@@ -111,6 +115,86 @@ def test_gradients_are_summed_over_sharers(share):
     jax.tree.map(lambda m, g: np.testing.assert_allclose(10 * m, g, rtol=1e-4, atol=1e-5), moment, expected)
 
 
+def of_nets(function, *trees):
+    """The function of every network of these trees."""
+    return jax.tree.map(function, *trees, is_leaf=lambda tree: isinstance(tree, tuple) and isinstance(tree[0], Layer))
+
+
+def as_if_alone(shared, rows, real, net):
+    """Networks of each agent's own that compute what a shared one does, given the row of its input for each row of theirs.
+
+    `real` is True where an output is real. The agent's index becomes a part of the first bias.
+    """
+    nets = []
+    for i, own in enumerate(rows):
+        first, *rest = jax.tree.map(lambda leaf, m=shared.sets[i]: leaf[m], net)
+        bias = first.bias + (first.weight[len(own) + i] if shared.ids else 0.0)
+        first = first._replace(weight=first.weight[np.argsort(own)], bias=bias)
+        *before, last = (first, *rest)
+        outputs = np.tile(real[i], last.bias.size // real[i].size)  # MASAC: deviations follow the means
+        weight, bias = (jnp.where(np.broadcast_to(outputs, leaf.shape), leaf, 0.0) for leaf in (last.weight, last.bias))
+        nets.append((*before, last._replace(weight=weight, bias=bias)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *nets)
+
+
+def summed_over_sets(shared, rows, grads):
+    """The sums over each set of the gradients of networks of each agent's own, laid out as those of a shared network."""
+    each = []
+    for i, own in enumerate(rows):
+        first, *rest = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), grads)
+        index = np.eye(len(rows))[i, : shared.num_ids, None] * first.bias
+        each.append((first._replace(weight=np.concatenate([first.weight[own], index])), *rest))
+    sums = [jax.tree.map(lambda *leaves: sum(leaves), *(each[i] for i in members)) for members in shared.members]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *sums)
+
+
+@pytest.mark.parametrize("share", ["role", "all"])
+@pytest.mark.parametrize("algorithm", ["maddpg", "ddpg", "matd3", "masac"])
+def test_continuous_agents_that_share_step_along_the_sum_of_what_each_would_learn_alone(algorithm, share):
+    """Each agent alone has networks that compute the same; its critic lists all agents in their order, not itself first."""
+    entry, n = find(algorithm), ARMS.num_agents
+    sees = np.eye(n, dtype=bool) if entry.critic == "own" else JOINT
+    settings = {"num_units": 4, "num_layers": 1, "clip": 0.0, "policy_delay": 1, "logit_cost": 0.3}
+    settings |= {"critic_lr": 1e-12}  # actors learn from critics that have made their step, and these would step apart
+    settings = {name: value for name, value in settings.items() if hasattr(entry.settings, name)}
+    algo = entry.make(entry.settings(share=share, **settings), ARMS, sees, None)
+    alone = entry.make(entry.settings(**settings), ARMS, sees, None)
+    shared = sharing.sharing_of(share, ARMS)
+    assert shared is not None
+    obs, action = ((sharing.own_first(n)[..., None] * size + np.arange(size)).reshape(n, -1) for size in (3, 2))
+    of_actors = np.tile(np.arange(3), (n, 1)), ARMS.act_mask
+    of_critics = np.concatenate([obs, 3 * n + action], axis=1), np.ones((n, 1), bool)
+
+    @partial(jax.jit, compiler_options=QUICKLY)
+    def run(key):
+        agents, batch = algo.init(key), batch_of(ARMS)
+        nets = {
+            name: of_nets(partial(as_if_alone, shared, *(of_actors if "actor" in name else of_critics)), getattr(agents, name))
+            for name in agents._fields
+            if name.removeprefix("target_") in ("actor", "critic", "critics")
+        }
+        return algo.update(agents, batch, key), alone.update(alone.init(key)._replace(**nets), batch, key)
+
+    (after, metrics), (expected, expected_metrics) = run(prng.key(3))
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, metrics, expected_metrics)
+    for name in after._fields:
+        if "opt" not in name:
+            continue
+        gradients = [
+            [opt[0].mu for opt in (opts if name.endswith("opts") else [opts])]  # tenths of them
+            for opts in (getattr(agents, name) for agents in (after, expected))
+        ]
+        for found, each in zip(*gradients, strict=True):
+            if name == "alpha_opt":
+                close(found, [each[members].sum() for members in shared.members])
+                continue
+            rows, _ = of_actors if "actor" in name else of_critics
+            total = summed_over_sets(shared, rows, each)
+            jax.tree.map(close, found, total)
+            assert np.abs(total[0].weight).max() > 1e-3
+
+
 def test_reward_moments_are_those_of_the_set():
     config = config_of(share="role", standardise_rewards=True)
     problem, batch = problem_of(config, PACK), batch_of(PACK)
@@ -161,6 +245,14 @@ def test_what_cannot_be_shared_is_refused(settings, sentence):
         maddpg.Config(**settings)
 
 
+def test_masac_shares_between_discrete_or_between_continuous_agents():
+    """Its critics have an output for each choice of a discrete agent, and read the action of a continuous one."""
+    mixed = dataclasses.replace(ARMS, action_spaces=(*ARMS.action_spaces[:2], Discrete((2,))))
+    algo = find("masac").make(find("masac").settings(share="all"), mixed, JOINT, None)
+    with pytest.raises(UsageError, match="discrete and with continuous actions cannot share parameters: choose --share role"):
+        jax.eval_shape(algo.init, prng.key(0))
+
+
 def test_mixed_teams_and_learners_are_refused():
     config = configs.override(configs.Config(), scenario="simple_tag", share="all", adv_policy="ddpg", **TINY)
     with pytest.raises(UsageError, match="choose --share role"):
@@ -189,7 +281,7 @@ def test_every_off_policy_algorithm_learns_with_shared_parameters(algorithm, sha
     assert {leaf.shape[0] for leaf in jax.tree.leaves(plain.layers)} == {3}
 
 
-@pytest.mark.parametrize(("algorithm", "share"), [("maddpg", "role"), pytest.param("ddpg", "all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("algorithm", "share"), [("maddpg", "role"), ("ddpg", "all")])
 def test_a_resumed_run_equals_an_uninterrupted_one(algorithm, share, tmp_path):
     settings = {
         "algorithm": algorithm,

@@ -59,11 +59,16 @@ TEAMS: dict[str, dict[str, Any]] = {
     "soft": {"algorithm": "masac", "scenario": "simple_world_comm"},
     "shared": {"algorithm": "coma", "scenario": "simple_speaker_listener", "share": "all"},
     "gaussian": {"algorithm": "mappo", "scenario": "tennis", "norm": "layer"},
+    "clipped": {"algorithm": "mappo", "scenario": "simple_world_comm"},
+    "independent": {"algorithm": "ippo", "scenario": "simple_tag", "share": "all"},
 }
 REMEMBERING: dict[str, dict[str, Any]] = {
     "shared": {"scenario": "simple_tag", "share": "all", "num_layers": 1},
     "squashed": {"algorithm": "masac", "scenario": "tennis", "num_layers": 3},
     "on-policy": {"algorithm": "coma", "scenario": "simple_speaker_listener"},
+    "twins": {"algorithm": "matd3", "scenario": "simple_speaker_listener", "actions": "continuous"},
+    "clipped": {"algorithm": "mappo", "scenario": "simple_speaker_listener"},
+    "independent": {"algorithm": "ippo", "scenario": "tennis", "share": "role"},
 }
 
 
@@ -96,7 +101,9 @@ def test_numpy_acts_as_the_policy_does(name: str, tmp_path: Path) -> None:
     assert said.stdout.split() == [team.env.spec.agents[0]]
 
 
-@pytest.mark.parametrize("name", ["heads", "pushed", "squashed", "shared", "gaussian"])
+@pytest.mark.parametrize(
+    "name", ["heads", "pushed", "twins", "squashed", "soft", "shared", "gaussian", "clipped", "independent"]
+)
 def test_onnx_gives_the_worlds_actions_for_any_batch(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, **TEAMS[name])
     folder = counterpoint.export(run, format="onnx", out=tmp_path / "out")

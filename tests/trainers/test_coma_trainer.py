@@ -66,7 +66,6 @@ def test_training_is_the_update_of_a_run_bit_for_bit():
     assert int(trainer.agents.step) == 6
 
 
-@pytest.mark.slow
 def test_a_team_learns_in_a_loop_of_your_own():
     """The compiler sees sixteen steps, four of which nobody played; the update is that of the twelve real steps alone."""
     trainer = ComaTrainer((2, 1), (3, 2), QUICK)

@@ -29,7 +29,7 @@ def play(trainer, num_steps, last=2):
         trainer.experience([reward] * 2, [[time + 1, 1.0], [time + 1]], [False, False], time == last - 1)
 
 
-@pytest.mark.parametrize("local", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["mappo", "ippo"])
+@pytest.mark.parametrize("local", [False, True], ids=["mappo", "ippo"])
 def test_training_is_the_update_of_a_run_bit_for_bit(local, tmp_path: Path):
     trainer = counterpoint.MappoTrainer((2, 1), KINDS, RECURRENT, seed=3, local_critics=local)
     agents, began = trainer.agents, trainer._carry
@@ -54,7 +54,6 @@ def test_training_is_the_update_of_a_run_bit_for_bit(local, tmp_path: Path):
     np.testing.assert_array_equal(again[0][1], again[1][1])
 
 
-@pytest.mark.slow
 def test_a_team_learns_in_a_loop_of_your_own():
     config = mappo.Config(
         num_units=16, num_layers=1, lr=1e-2, critic_lr=1e-2, minibatches=2, entropy_end=0.0, entropy_steps=500

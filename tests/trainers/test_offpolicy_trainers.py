@@ -119,7 +119,7 @@ def test_a_network_of_the_users_own_and_its_files(name: str, tmp_path: Path) -> 
     jax.tree.map(np.testing.assert_array_equal, stacked(agents), stacked(again))
 
 
-@pytest.mark.parametrize("kind", [MASACTrainer, pytest.param(MATD3Trainer, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [MASACTrainer, MATD3Trainer])
 def test_recurrent_agents_remember_an_episode_and_learn_from_sequences(kind: Any, tmp_path: Path) -> None:
     """Sequences of six steps in episodes of five: who learns is told by a batch of the compiled learner's form."""
     learning = kind.method.settings(recurrent=True, sequence_length=4, burn_in=2, n_step=2, minibatch="per-agent")

@@ -33,7 +33,6 @@ def run() -> Run:
     return counterpoint.train(save_dir=str(HOME / "coma"), exp_name="calm", **SMALL)
 
 
-@pytest.mark.slow
 def test_a_stopped_run_ends_as_if_left_alone(run: Run, tmp_path: Path) -> None:
     with pytest.raises(experiment.Interrupted):
         counterpoint.train(save_dir=str(tmp_path), exp_name="rough", progress=Stopper(after=5), **SMALL)

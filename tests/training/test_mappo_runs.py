@@ -39,7 +39,6 @@ REMEMBERING: dict[str, Any] = {**ZOO, "recurrent": True, "num_layers": 1, "updat
 """Rollouts of 7 steps in episodes of 5."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [SMALL, ZOO, REMEMBERING], ids=["recurrent seeds", "external", "recurrent external"])
 def test_a_stopped_run_ends_as_if_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
     calm = counterpoint.train(save_dir=str(tmp_path), exp_name="calm", **settings)
@@ -50,7 +49,6 @@ def test_a_stopped_run_ends_as_if_left_alone(settings: dict[str, Any], tmp_path:
     assert {"kl/" + name for name in counterpoint.load(calm).env.spec.agents} <= set(calm.rows()[-1])
 
 
-@pytest.mark.slow
 def test_an_external_probe_is_learnt(tmp_path: Path) -> None:
     """The probe pays 4 per episode for choices that follow what each agent sees; chance earns 2."""
     settings: dict[str, Any] = {

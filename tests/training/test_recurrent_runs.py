@@ -40,7 +40,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_stopped_run_ends_as_if_left_alone(name: str, tmp_path: Path) -> None:
     calm = counterpoint.train(save_dir=str(tmp_path), exp_name="calm", **CASES[name])
@@ -51,7 +50,6 @@ def test_a_stopped_run_ends_as_if_left_alone(name: str, tmp_path: Path) -> None:
     assert np.isfinite([row["critic_loss/" + counterpoint.load(calm).env.spec.agents[0]] for row in calm.rows()[-2:]]).all()
 
 
-@pytest.mark.slow
 def test_what_is_remembered_outlives_a_rollout_and_not_an_episode(tmp_path: Path) -> None:
     """The policy of a short run on an external environment acts on what it has seen before, until it is reset."""
     run = counterpoint.train(save_dir=str(tmp_path), exp_name="zoo", **ZOO | {"num_episodes": 8})

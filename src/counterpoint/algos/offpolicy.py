@@ -451,13 +451,22 @@ def masked_columns(heads: Heads, raw: Float[Array, "A B"], legal: Bool[Array, "A
 
 def output_cost(weight: float, problem: Problem, view: View, raw: Float[Array, "A B"]) -> Float[Array, ""]:
     """Returns the weighted mean, over living samples, of the mean square of an actor's real and legal outputs."""
-    if view.legal is None and problem.model is None:  # the padding of the built-in actor is zero
+    if view.legal is None and has_zero_padding(problem):
         share = 1.0 if view.heads.mask is None else jnp.mean(view.heads.mask, dtype=raw.dtype)
         return weight * jnp.mean(view.alive[None] * raw**2) / share
     mask = jnp.ones(raw.shape[0], bool) if view.heads.mask is None else view.heads.mask
     counts = jnp.broadcast_to(mask[:, None], raw.shape) & (True if view.legal is None else view.legal)
     squares = jnp.sum(jnp.where(counts, raw**2, 0.0), axis=0)
     return weight * jnp.mean(view.alive * squares / jnp.maximum(jnp.sum(counts, axis=0), 1))
+
+
+def has_zero_padding(problem: Problem) -> bool:
+    """Returns whether actors give zero where an agent's action is padded; not so if another agent of its set acts there."""
+    spec, shared = problem.spec, problem.sharing
+    if problem.model is not None or shared is None:
+        return problem.model is None
+    acts = sharing.union(shared._replace(ids=False), spec.act_mask)
+    return bool((acts[shared.sets] == spec.act_mask).all())
 
 
 # --- Rewards.
