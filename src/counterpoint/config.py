@@ -144,7 +144,7 @@ class Training:
     """Length of the training and size of its steps."""
 
     num_episodes: int = 60_000
-    """Episodes to train for."""
+    """Episodes to train for. A preset's --lr-steps and --entropy-steps stretch in proportion, unless you choose them."""
     batch_size: int = 1024
     """Transitions per minibatch (off-policy algorithms)."""
     buffer_size: int = 1_000_000

@@ -16,7 +16,7 @@ from test_cli import call as call
 from counterpoint import config as configs
 from counterpoint import presets, runs
 from counterpoint.cli import main
-from counterpoint.cli.parsing import _whole
+from counterpoint.cli.parsing import whole
 from counterpoint.runs.folder import Run
 from counterpoint.training import progress
 from tiny import tiny_words, trained_run
@@ -81,7 +81,7 @@ def test_restore_trains_a_finished_run_on(call: Any, tmp_path: Path) -> None:
 
 def test_whole_numbers_in_float_notation(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for text, plain in {"1e4": "10000", "2.5e3": "2500", "1E+2": "100", "1.5e0": "1.5e0", "1e-2": "1e-2", "x": "x"}.items():
-        assert _whole(text) == plain
+        assert whole(text) == plain
     seen: list[configs.Config] = []
     monkeypatch.setattr("counterpoint.training.train.train", lambda config, console: seen.append(config))
     assert call("train --num-episodes 1e4 --buffer-size=2.5e5 --lr 1e-3").code == 0
