@@ -117,8 +117,9 @@ def run_snippet(page, snippet, tmp_path):
         few = "num_episodes=20, max_episode_len=5, eval_episodes=2, num_units=8, devices=1"
         snippet = snippet.replace("num_episodes=25_000", few)
     elif "counterpoint.train(" in snippet:
-        assert snippet.count("num_episodes=25_000") == 1, "the test makes this setting tiny"
-        snippet = snippet.replace("num_episodes=25_000", TINY)
+        length = re.compile(r'num_episodes=25_000|preset="[\w-]+"(?=\))')
+        snippet, count = length.subn(lambda found: f"{found[0]}, {TINY}" if found[0][0] == "p" else TINY, snippet)
+        assert count == 1, "the test makes this training tiny"
     if "examples/" in snippet:
         shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for name, text in FILE_BLOCK.findall(TEXT[page]):
@@ -377,7 +378,15 @@ def test_defaults_are_those_the_pages_name():
     assert {"authors-spread", "authors-speaker"} <= set(presets.PRESETS)
 
 
-def test_constraints_are_plain_pins():
+def test_what_newcomers_train_first_succeeds():
+    """With the settings that people start from, such as the authors', they would see teams that fail."""
+    measured = re.findall(r"^\| ([\w-]+) \| 5 \| (0\.9\d+|1\.0+) \|", TEXT["docs/results/success.md"], re.MULTILINE)
+    first = ("README.md", "docs/tutorials/train-watch-improve.md")
+    programs = [body for page, body in snippets() if page in first] + [(ROOT / "examples/train.py").read_text()]
+    trained = re.findall(r"counterpoint\.train\((.*?)[,)]", "".join(programs), re.DOTALL)
+    assert len(trained) == len(programs) == 3
+    assert set(trained) <= {f'preset="{name}"' for name, _ in measured}
+
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert lines
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)] == []
