@@ -555,7 +555,10 @@ def tables(result: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
         rows = [
             [
                 *(*start(p), p.better, p.other, f"{p.difference:.{digits}f}", f"{p.probability:.2f}"),
-                *("–" if p.low is None else f"{p.low:.2f} … {p.high:.2f}", "–" if p.seeds_needed is None else str(p.seeds_needed)),
+                *(
+                    "–" if p.low is None else f"{p.low:.2f} … {p.high:.2f}",
+                    "–" if p.seeds_needed is None else str(p.seeds_needed),
+                ),
             ]
             for p in result.pairs
         ]
