@@ -164,6 +164,40 @@ def test_commands_parse(line, monkeypatch, capsys):
     assert called or "--help" in words, f"{line} did nothing"
 
 
+def shell_steps() -> dict[str, list[str]]:
+    """The commands of each tutorial that has some, in the order of the page."""
+    steps: dict[str, list[str]] = {}
+    for page, body in blocks(""):
+        if page.startswith("docs/tutorials/"):
+            steps.setdefault(page, []).extend(line for line in body.splitlines() if line.startswith("counterpoint "))
+    return {page: lines for page, lines in steps.items() if lines}
+
+
+SHORT = {
+    "train": "--num-episodes 20 --max-episode-len 5 --eval-episodes 2 --devices 1",
+    "play": "--episodes 1",
+    "benchmark": "--benchmark-iters 50",
+}
+"""Options that make a command's work small; the last of two equal options counts."""
+
+
+@pytest.mark.parametrize("page", shell_steps())
+def test_the_shell_steps_of_tutorials_run(page, tmp_path):
+    """One after another, as a reader types them; each file that `--out` names is there afterwards."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for name, text in FILE_BLOCK.findall(TEXT[page]):
+        (tmp_path / name).write_text(text)
+    for line in shell_steps()[page]:
+        short = re.sub(r"--algorithm maddpg,\S+ --scenario \S+ --num-seeds 5", "--algorithm maddpg,coma --num-seeds 2", line)
+        words = shlex.split(f"{short} {SHORT.get(line.split()[1], '')}")
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), line
+        for option, value in zip(words, words[1:], strict=False):
+            assert option != "--out" or (tmp_path / value).exists(), line
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_of_each_command(command, monkeypatch, capsys):
     assert run_main(monkeypatch, [command, "--help"]) == 0
