@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
 import re
 import shlex
 import shutil
@@ -194,7 +195,7 @@ def test_the_shell_steps_of_tutorials_run(page, tmp_path):
             [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
         )
         assert (done.returncode, done.stderr) == (0, ""), line
-        for option, value in zip(words, words[1:], strict=False):
+        for option, value in itertools.pairwise(words):
             assert option != "--out" or (tmp_path / value).exists(), line
 
 
