@@ -39,6 +39,9 @@ audit: $(VENV)/ready        ## licences, software bill of materials (build/sbom.
 results: $(VENV)/ready      ## train the published settings again (hours; stop and start at will)
 	$(BIN)/python benchmarks/success.py
 	$(BIN)/python benchmarks/results.py $(ARGS)
+	$(BIN)/python benchmarks/head_to_head.py
+# The last one trains environments of others; its multiwalker needs two more packages: .venv/bin/pip install box2d pymunk
+	$(BIN)/python benchmarks/external_learning.py
 
 bench: $(VENV)/ready $(VENV)-bench/ready $(VENV)-agile/ready  ## measured speed (docs/performance.md); wants an otherwise idle machine
 	$(BIN)/python benchmarks/worlds.py

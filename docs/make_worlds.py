@@ -56,6 +56,14 @@ def tuned_result(name: str) -> str:
     return ""
 
 
+def film(name: str) -> str:
+    """Returns the film of a world's tuned team, with its caption; empty if none was kept."""
+    folder = f"results/{name}-tuned"
+    if not (Path(__file__).parent / folder / "team.gif").exists():
+        return ""
+    return f"![A team of {name} trained with --preset tuned-{name}](../{folder}/team.gif)"
+
+
 def _rows(table: Path) -> list[dict[str, str]]:
     """Returns the rows of a CSV file."""
     with table.open() as file:
@@ -86,7 +94,7 @@ def page(name: str) -> str:
                 f"![A moment of {name}, with agents that act at random]({name}.png)",
                 f"```\ncounterpoint train --scenario {name}\ncounterpoint play {name} --out {name}.gif\n```",
                 *([f"Presets: {', '.join(presets)}."] if presets else []),
-                *([result] if (result := tuned_result(name)) else []),
+                *(part for part in (tuned_result(name), film(name)) if part),
                 "## Observations and rewards",
                 about[:1].upper() + about[1:],
                 f"```text\n{facts.strip(chr(10))}\n```",

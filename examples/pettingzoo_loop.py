@@ -3,7 +3,8 @@
 import counterpoint
 
 if __name__ == "__main__":
-    team, env = counterpoint.load("runs/example"), counterpoint.to_pettingzoo("simple_spread", seed=1)
+    team = counterpoint.load("runs/example")
+    env = counterpoint.to_pettingzoo(team.env, seed=1)
     observations, _ = env.reset()
     total = 0.0
     while env.agents:

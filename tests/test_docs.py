@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
 import re
 import shlex
 import shutil
@@ -117,8 +118,9 @@ def run_snippet(page, snippet, tmp_path):
         few = "num_episodes=20, max_episode_len=5, eval_episodes=2, num_units=8, devices=1"
         snippet = snippet.replace("num_episodes=25_000", few)
     elif "counterpoint.train(" in snippet:
-        assert snippet.count("num_episodes=25_000") == 1, "the test makes this setting tiny"
-        snippet = snippet.replace("num_episodes=25_000", TINY)
+        length = re.compile(r'num_episodes=25_000|preset="[\w-]+"(?=\))')
+        snippet, count = length.subn(lambda found: f"{found[0]}, {TINY}" if found[0][0] == "p" else TINY, snippet)
+        assert count == 1, "the test makes this training tiny"
     if "examples/" in snippet:
         shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for name, text in FILE_BLOCK.findall(TEXT[page]):
@@ -161,6 +163,40 @@ def test_commands_parse(line, monkeypatch, capsys):
     code = run_main(monkeypatch, words)
     assert code == 0, capsys.readouterr()
     assert called or "--help" in words, f"{line} did nothing"
+
+
+def shell_steps() -> dict[str, list[str]]:
+    """The commands of each tutorial that has some, in the order of the page."""
+    steps: dict[str, list[str]] = {}
+    for page, body in blocks(""):
+        if page.startswith("docs/tutorials/"):
+            steps.setdefault(page, []).extend(line for line in body.splitlines() if line.startswith("counterpoint "))
+    return {page: lines for page, lines in steps.items() if lines}
+
+
+SHORT = {
+    "train": "--num-episodes 20 --max-episode-len 5 --eval-episodes 2 --devices 1",
+    "play": "--episodes 1",
+    "benchmark": "--benchmark-iters 50",
+}
+"""Options that make a command's work small; the last of two equal options counts."""
+
+
+@pytest.mark.parametrize("page", shell_steps())
+def test_the_shell_steps_of_tutorials_run(page, tmp_path):
+    """One after another, as a reader types them; each file that `--out` names is there afterwards."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for name, text in FILE_BLOCK.findall(TEXT[page]):
+        (tmp_path / name).write_text(text)
+    for line in shell_steps()[page]:
+        short = re.sub(r"--algorithm maddpg,\S+ --scenario \S+ --num-seeds 5", "--algorithm maddpg,coma --num-seeds 2", line)
+        words = shlex.split(f"{short} {SHORT.get(line.split()[1], '')}")
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), line
+        for option, value in itertools.pairwise(words):
+            assert option != "--out" or (tmp_path / value).exists(), line
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -377,7 +413,15 @@ def test_defaults_are_those_the_pages_name():
     assert {"authors-spread", "authors-speaker"} <= set(presets.PRESETS)
 
 
-def test_constraints_are_plain_pins():
+def test_what_newcomers_train_first_succeeds():
+    """With the settings that people start from, such as the authors', they would see teams that fail."""
+    measured = re.findall(r"^\| ([\w-]+) \| 5 \| (0\.9\d+|1\.0+) \|", TEXT["docs/results/success.md"], re.MULTILINE)
+    first = ("README.md", "docs/tutorials/train-watch-improve.md")
+    programs = [body for page, body in snippets() if page in first] + [(ROOT / "examples/train.py").read_text()]
+    trained = re.findall(r"counterpoint\.train\((.*?)[,)]", "".join(programs), re.DOTALL)
+    assert len(trained) == len(programs) == 3
+    assert set(trained) <= {f'preset="{name}"' for name, _ in measured}
+
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert lines
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)] == []

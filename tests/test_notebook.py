@@ -45,4 +45,5 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert "dataframe" in table[0]["text/html"]
     assert "agent_0" in team[0]["text/html"]
     assert "return of one episode: -" in loop[0]["text"]
-    assert "50 episodes" in resumed[0]["text/plain"]
+    assert resumed[0]["text"] == "stretched with --num-episodes 50: --lr-steps 121 instead of 97.\n"
+    assert "50 episodes" in resumed[1]["text/plain"]

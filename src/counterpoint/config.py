@@ -144,7 +144,7 @@ class Training:
     """Length of the training and size of its steps."""
 
     num_episodes: int = 60_000
-    """Episodes to train for."""
+    """Episodes to train for. A preset's --lr-steps and --entropy-steps stretch in proportion, unless you choose them."""
     batch_size: int = 1024
     """Transitions per minibatch (off-policy algorithms)."""
     buffer_size: int = 1_000_000
@@ -209,7 +209,7 @@ class Evaluation:
     restore: bool = False
     """Continue the run in load-dir, or the one named by save-dir and exp-name."""
     display: bool = False
-    """Show the trained policy as a film instead of training."""
+    """Show the trained policy instead of training: in a window if there is a display, otherwise as a film."""
     benchmark: bool = False
     """Measure a saved policy by the environment's metrics instead of training."""
     trust: bool = False

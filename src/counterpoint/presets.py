@@ -2,9 +2,11 @@
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from typing import Any
 
 from counterpoint.config import Config, override, same_settings
+from counterpoint.core.checks import LARGEST
 from counterpoint.core.errors import UsageError
 
 
@@ -17,12 +19,38 @@ def preset(name: str) -> Config:
     return dataclasses.replace(PRESETS[name], preset=name)
 
 
-def start(name: str = "", algorithm: str = "", scenario: str = "") -> Config:
-    """Returns where settings start from: the named preset, else the one that the environment needs, else the defaults."""
+def start(chosen: Mapping[str, Any]) -> Config:
+    """Returns where settings start from: the named preset, else the one that the environment needs, else the defaults.
+
+    They have the chosen algorithm and number of episodes, and the schedules of a preset last as long in proportion. The
+    caller overrides what else is chosen.
+    """
+    name, algorithm, scenario = (chosen.get(setting) or "" for setting in ("preset", "algorithm", "scenario"))
     if not name and scenario in OWN_PRESETS and same_settings(PRESETS[scenario].algorithm, algorithm):
         name = scenario
     config = preset(name) if name else Config()
-    return override(config, algorithm=algorithm) if algorithm else config
+    if algorithm:
+        config = override(config, algorithm=algorithm)
+    if chosen.get("num_episodes"):
+        longer = override(config, num_episodes=chosen["num_episodes"])  # refuses what is not a number of episodes
+        return stretched(config, longer.training.num_episodes)
+    return config
+
+
+SCHEDULES = ("lr_steps", "entropy_steps")
+"""Settings that say when a step size has fallen to zero, where nothing more is learned, and an entropy's weight with it."""
+
+
+def stretched(config: Config, num_episodes: int) -> Config:
+    """Returns the settings with another number of episodes, and schedules that last as long in proportion.
+
+    A schedule that is the algorithm's default was not made for a number of episodes, and stays.
+    """
+    longer, own, usual = override(config, num_episodes=num_episodes), vars(config.learning), vars(config.entry.settings())
+    planned = config.training.num_episodes
+    lengths = {name: own[name] for name in SCHEDULES if name in own and own[name] != usual[name]}
+    lengths = {name: min(LARGEST, max(1, round(length * num_episodes / planned))) for name, length in lengths.items()}
+    return override(longer, **lengths)
 
 
 OWN_PRESETS = ("tennis",)

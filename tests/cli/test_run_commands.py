@@ -16,7 +16,7 @@ from test_cli import call as call
 from counterpoint import config as configs
 from counterpoint import presets, runs
 from counterpoint.cli import main
-from counterpoint.cli.parsing import _whole
+from counterpoint.cli.parsing import whole
 from counterpoint.runs.folder import Run
 from counterpoint.training import progress
 from tiny import tiny_words, trained_run
@@ -48,7 +48,21 @@ def test_commands_take_the_bare_name(call: Any, tmp_path: Path) -> None:
     result = call("export demo --format safetensors --at 16 --out out")
     assert result.code == 0, result.err
     assert json.loads((tmp_path / "out" / "export.json").read_text())["about"]["episodes"] == 16
-    assert "--history, --at and --member are for runs" in call("play simple --history").err
+    assert call("train --display --load-dir demo").code == 0
+    refused = {
+        "--history": "--history is for runs, and simple is an environment: name a run.",
+        "--seed-index 1": "--seed-index is for runs, and simple is an environment: name a run.",
+        "--at best --member 0": "--at and --member are for runs, and simple is an environment: name a run.",
+    }
+    for options, sentence in refused.items():
+        assert call(f"play simple {options}").err == f"counterpoint: {sentence}\n"
+
+
+def test_a_run_comes_before_an_environment_of_its_name(call: Any, tmp_path: Path) -> None:
+    shutil.copytree(trained_run().path, tmp_path / "runs" / "simple_spread")
+    result = call("play simple_spread --episodes 1 --out film.gif")
+    assert result.out == "1 episode of simple → film.gif\n", "the run was trained in simple"
+    assert "a run has its own" in call("play simple_spread --args N=2").err
 
 
 def test_restore_applies_what_may_change_and_refuses_the_rest(
@@ -81,7 +95,7 @@ def test_restore_trains_a_finished_run_on(call: Any, tmp_path: Path) -> None:
 
 def test_whole_numbers_in_float_notation(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for text, plain in {"1e4": "10000", "2.5e3": "2500", "1E+2": "100", "1.5e0": "1.5e0", "1e-2": "1e-2", "x": "x"}.items():
-        assert _whole(text) == plain
+        assert whole(text) == plain
     seen: list[configs.Config] = []
     monkeypatch.setattr("counterpoint.training.train.train", lambda config, console: seen.append(config))
     assert call("train --num-episodes 1e4 --buffer-size=2.5e5 --lr 1e-3").code == 0

@@ -146,17 +146,24 @@ class Spoilt(Simple):
         return state, result._replace(reward=jnp.where(state.step == 3, jnp.nan, result.reward))
 
 
-@pytest.mark.parametrize("settings", [{}, {"devices": 2, "num_envs": 2}, {"algorithm": "coma"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"devices": 2, "num_envs": 2},
+        {"algorithm": "coma", "num_envs": 1},
+        {"algorithm": "coma", "num_envs": 2, "num_seeds": 2},
+        {"algorithm": "mappo", "num_envs": 4},
+    ],
+    ids=["one", "devices", "coma", "coma, seeds", "mappo"],
+)
 def test_a_reward_that_is_nan_is_named_with_its_agent_and_step(tmp_path: Path, settings: dict[str, Any]) -> None:
     small = {name: value for name, value in TINY.items() if name not in ("batch_size", "warmup") or "algorithm" not in settings}
     with pytest.raises(Diverged) as caught:
         counterpoint.train(env=Spoilt, num_episodes=48, save_dir=str(tmp_path), **small | settings)
     said = str(caught.value)
-    if "algorithm" in settings:
-        assert said.startswith("a reward of agent_0 was infinite or NaN by step ")
-    else:
-        step = 3 if not settings else 5  # with two environments, their third steps are the fifth and the sixth in all
-        assert said.startswith(f"the reward of agent_0 at step {step} is nan: every reward must be a finite number, correct ")
+    step = 2 * settings.get("num_envs", 1) + 1  # with two environments, their third steps are the fifth and the sixth in all
+    assert said.startswith(f"the reward of agent_0 at step {step} is nan: every reward must be a finite number, correct ")
     assert "--lr" not in said
 
 

@@ -119,7 +119,32 @@ def test_few_seeds_show_their_range_and_what_the_difference_would_need(tmp_path:
     assert any("three seeds are only the range" in note for note in result.notes)
     assert result.pairs[0].seeds_needed == 17  # one standard deviation: the textbook's number
     assert any("needs about 17 seeds per group" in note and "there are 3 and 3" in note for note in result.notes)
-    assert "0.000 … 2.000 (range)" in (tmp_path / "out" / "comparison.md").read_text()
+    text = (tmp_path / "out" / "comparison.md").read_text()
+    assert "0.000 … 2.000 (range)" in text
+    assert (result.pairs[0].low, result.pairs[0].high) == (None, None)
+    assert "| ddpg | maddpg | 1.000 | 0.78 | – | 17 |" in text
+    assert "0.7777777777777778,,,17" in (tmp_path / "out" / "pairs.csv").read_text()
+
+
+def test_four_seeds_give_an_interval_to_a_pair(tmp_path: Path) -> None:
+    made_run(tmp_path, "a", [0.0, 1.0, 2.0, 3.0])
+    made_run(tmp_path, "b", [1.0, 2.0, 3.0, 4.0], algorithm="ddpg")
+    (pair,) = compare([tmp_path], out=tmp_path / "out").pairs
+    assert pair.low is not None
+    assert pair.high is not None
+    assert pair.low < pair.probability < pair.high
+
+
+def test_groups_that_are_missing_over_all_environments_are_named(tmp_path: Path) -> None:
+    for scenario in ("simple_spread", "simple_tag", "simple_push"):
+        made_run(tmp_path, f"{scenario}-maddpg", [1.0, 2.0], "maddpg", scenario)
+    made_run(tmp_path, "ddpg", [3.0, 4.0], "ddpg", "simple_tag")
+    result = compare([tmp_path], out=tmp_path / "out")
+    assert [row.group for row in result.overall] == ["maddpg"]
+    assert "The table over all environments leaves out ddpg (not in simple_push, simple_spread)." in result.notes
+    apart = compare([tmp_path], by="run", out=tmp_path / "out")
+    assert apart.overall == []
+    assert "No group occurs in every environment, so there is no table over all environments." in apart.notes
 
 
 def test_many_seeds_with_a_clear_difference_need_no_notes(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class FakeTraining:
         self.calls: list[tuple[str, str, int]] = []
         self.finished: dict[str, int] = {}
         self.trouble: dict[str, Exception] = {}
+        self.schedules: list[dict[str, int]] = []
+        """Those that each resumed cell was given."""
 
     def train(self, config: Any, progress: Progress) -> Run:
         name, algorithm = config.name, config.algorithm
@@ -41,8 +43,9 @@ class FakeTraining:
         run = made_run(folder, name, scores, algorithm, config.world.scenario, lr=config.learning.lr)
         return self._end(run, config.training.num_episodes, progress, config)
 
-    def resume(self, run: Run, progress: Progress, num_episodes: int = 0) -> Run:
+    def resume(self, run: Run, progress: Progress, num_episodes: int = 0, **schedules: int) -> Run:
         self.calls.append(("resume", run.name, num_episodes))
+        self.schedules.append(schedules)
         return self._end(run, num_episodes, progress, None)
 
     def _end(self, run: Run, episodes: int, progress: Progress, config: Any) -> Run:
@@ -102,6 +105,16 @@ def test_the_same_grid_goes_on_and_skips_what_is_finished(fake: FakeTraining, tm
     longer = counterpoint.grid(save_dir=str(tmp_path), **{**TWO, "num_episodes": 150})
     assert fake.calls == [("resume", name, 150) for name in CELLS]
     assert longer.path == found.path
+
+
+def test_the_schedules_of_a_preset_stretch_when_a_grid_goes_on(fake: FakeTraining, tmp_path: Path) -> None:
+    fixed: dict[str, Any] = {"preset": "demo", "seed": [0, 1], "save_dir": str(tmp_path), "exp_name": "g"}
+    counterpoint.grid(num_episodes=100, **fixed)
+    counterpoint.grid(num_episodes=300, **fixed)
+    counterpoint.grid(num_episodes=400, lr_steps=7, **fixed)
+    assert fake.schedules == 2 * [{"lr_steps": 246}] + 2 * [{"lr_steps": 7}]
+    with pytest.raises(UsageError, match="was started with lr_steps 7, not 328"):
+        counterpoint.grid(num_episodes=400, **fixed)
 
 
 def test_a_folder_left_empty_by_a_kill_is_used(fake: FakeTraining, tmp_path: Path) -> None:

@@ -579,6 +579,17 @@ def test_a_run_stands_for_its_folder(folder, monkeypatch):
         place_of(folder / "nowhere")
 
 
+def test_a_bare_name_stands_for_a_run_in_runs(tmp_path, monkeypatch):
+    made_run(tmp_path / "runs", "simple_tag")
+    made_run(tmp_path / "runs" / "grid", "cell")
+    (tmp_path / "simple_tag").mkdir()  # a folder of films, say, that is no run
+    monkeypatch.chdir(tmp_path)
+    runs = (tmp_path / "runs").resolve()
+    assert place_of("simple_tag") == (runs, "simple_tag")
+    assert place_of("grid/cell") == (runs / "grid", "cell")
+    assert place_of("grid")[0].resolve() == runs / "grid"
+
+
 def test_without_the_extra_one_sentence_says_what_to_install(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "counterpoint.view.server", None)
     monkeypatch.delitem(sys.modules, "counterpoint.view.server")

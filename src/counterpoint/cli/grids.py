@@ -51,7 +51,7 @@ def axes_of(words: list[str]) -> dict[str, list[str]]:
         return {}
     from counterpoint.studies.grid import NOT_AXES
 
-    named = {name: value for _, name, value in _options(words)}
+    named = {name: value for _, name, value in options(words)}
     return {
         name: [part.strip() for part in value.split(",")]
         for name, value in named.items()
@@ -62,7 +62,7 @@ def axes_of(words: list[str]) -> dict[str, list[str]]:
 def with_values(words: list[str], values: Mapping[str, str]) -> list[str]:
     """Returns the words with other values of some options."""
     changed = list(words)
-    for at, name, _ in _options(words):
+    for at, name, _ in options(words):
         if name in values and "=" in words[at]:
             changed[at] = f"{words[at].partition('=')[0]}={values[name]}"
         elif name in values:
@@ -70,9 +70,9 @@ def with_values(words: list[str], values: Mapping[str, str]) -> list[str]:
     return changed
 
 
-def _options(words: list[str]) -> Iterator[tuple[int, str, str]]:
+def options(words: list[str]) -> Iterator[tuple[int, str, str]]:
     """Yields the position, the name and the value of each option."""
-    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=True)):
+    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
         if word.startswith("--"):
             name, sign, value = word[2:].partition("=")
             yield at, name.replace("-", "_"), value if sign else following

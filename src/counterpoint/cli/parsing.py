@@ -56,10 +56,10 @@ def _whole_numbers(words: list[str], target: Callable[..., Any]) -> list[str]:
     for word in words:
         if word.startswith("--"):
             option, sign, value = word.partition("=")
-            plain.append(f"{option}={_whole(value)}" if sign and _name(option) in integers else word)
+            plain.append(f"{option}={whole(value)}" if sign and _name(option) in integers else word)
             option = "" if sign else option
         else:
-            plain.append(_whole(word) if _name(option) in integers else word)
+            plain.append(whole(word) if _name(option) in integers else word)
             option = ""
     return plain
 
@@ -68,7 +68,7 @@ def _name(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     """Returns 1e4 as 10000, and everything else as it is."""
     match = re.fullmatch(r"\+?(\d+)(?:\.(\d*))?[eE]\+?(\d{1,3})", text)
     if not match:

@@ -38,10 +38,10 @@ def command(group: Group, parses_itself: bool = False) -> Callable[[Callable[...
 
 
 def discover() -> dict[str, Command]:
-    """Imports every module in commands/ and returns the commands by name, in the order of the groups."""
+    """Imports every module in commands/ and returns the commands by name, in the order of the groups and of the alphabet."""
     from counterpoint.cli import commands
 
     for module in pkgutil.iter_modules(commands.__path__):
         importlib.import_module(f"{commands.__name__}.{module.name}")
     groups = get_args(Group)
-    return dict(sorted(_registered.items(), key=lambda item: groups.index(item[1].group)))
+    return dict(sorted(_registered.items(), key=lambda item: (groups.index(item[1].group), item[0])))

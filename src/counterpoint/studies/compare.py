@@ -8,7 +8,7 @@ follow Agarwal et al. 2021 (arXiv:2108.13264) and are computed by SciPy.
 import difflib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -86,8 +86,9 @@ class Pair(NamedTuple):
     """Of the means, in the unit of the metric."""
     probability: float
     """Probability that a seed of the first group scores higher."""
-    low: float
-    high: float
+    low: float | None
+    """Lower end of its 95 % interval; None if a group has at most three seeds, whose resampling says too little."""
+    high: float | None
     seeds_needed: int | None
     """Seeds per group that would detect the difference; None if over a thousand, or if there is no spread to judge by."""
 
@@ -207,6 +208,7 @@ def judge(
     pairs = [pair for title, groups in values.items() for pair in _pairs(title, groups, sign)]
     notes += _seed_notes(values, pairs)
     normalised = _normalised(values, sign)
+    notes += _missing_notes(values, normalised)
     overall = [_overall(label, strata) for label, strata in normalised.items()]
     return Comparison(grouped.metric, grouped.by, scores, pairs, overall, notes, []), normalised
 
@@ -445,7 +447,8 @@ def _pairs(title: str, groups: Mapping[str, np.ndarray], sign: float) -> Iterabl
         better, other = sorted(pair, key=lambda label: -sign * groups[label].mean())
         a, b = groups[better], groups[other]
         probability = stats.probability_of_improvement(sign * a, sign * b)
-        interval = stats.improvement_interval(sign * a, sign * b)
+        few = min(a.size, b.size) <= FEW_SEEDS
+        interval = (None, None) if few else stats.improvement_interval(sign * a, sign * b)
         yield Pair(title, better, other, float(a.mean() - b.mean()), probability, *interval, stats.seeds_needed(a, b))
 
 
@@ -455,7 +458,10 @@ def _seed_notes(values: Mapping[str, Mapping[str, np.ndarray]], pairs: Sequence[
     few = sorted({count for count in counts.values() if 1 < count <= FEW_SEEDS})
     if few:
         number = " or ".join({2: "two", 3: "three"}[count] for count in few)
-        yield f"Bands and intervals of groups with {number} seeds are only the range of the seeds, not a 95 % interval."
+        yield (
+            f"Bands and intervals of groups with {number} seeds are only the range of the seeds, not a 95 % interval, and their"
+            " pairs have none."
+        )
     if 1 in counts.values():
         yield "A group of one seed has no interval: train several seeds with --num-seeds 5."
     for pair in pairs:
@@ -487,6 +493,24 @@ def _normalised(values: Mapping[str, Mapping[str, np.ndarray]], sign: float) -> 
         for label in shared:
             result[label].append((sign * groups[label] - low) / span if span else np.ones(len(groups[label])))
     return result
+
+
+def _missing_notes(values: Mapping[str, Mapping[str, Any]], normalised: Collection[str]) -> Iterable[str]:
+    """Yields which groups are not judged over all environments, and where they are missing."""
+    if len(values) < 2:
+        return
+    if not normalised:
+        yield "No group occurs in every environment, so there is no table over all environments."
+        return
+    every = dict.fromkeys(label for groups in values.values() for label in groups)
+    missing = {
+        label: ", ".join(title for title, groups in values.items() if label not in groups)
+        for label in every
+        if label not in normalised
+    }
+    if missing:
+        parts = ", ".join(f"{label} (not in {where})" for label, where in missing.items())
+        yield f"The table over all environments leaves out {parts}."
 
 
 def _pooled_iqm(*strata: np.ndarray, axis: int = -1) -> Any:
@@ -531,7 +555,10 @@ def tables(result: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
         rows = [
             [
                 *(*start(p), p.better, p.other, f"{p.difference:.{digits}f}", f"{p.probability:.2f}"),
-                *(f"{p.low:.2f} … {p.high:.2f}", "–" if p.seeds_needed is None else str(p.seeds_needed)),
+                *(
+                    "–" if p.low is None else f"{p.low:.2f} … {p.high:.2f}",
+                    "–" if p.seeds_needed is None else str(p.seeds_needed),
+                ),
             ]
             for p in result.pairs
         ]

@@ -74,8 +74,7 @@ def grid(progress: Progress | bool | None = None, **settings: Unpack[GridSetting
 
     def make(values: Mapping[str, Any]) -> Config:
         chosen = {**fixed, **values}
-        start = presets.start(*(chosen.get(name, "") for name in ("preset", "algorithm", "scenario")))
-        return configs.override(start, **{name: value for name, value in chosen.items() if name != "preset"})
+        return configs.override(presets.start(chosen), **{name: value for name, value in chosen.items() if name != "preset"})
 
     return train_cells(cells_of(axes, make, set(named)), axes, progress)
 
@@ -194,7 +193,8 @@ def _record(path: Path, cells: Sequence[Cell]) -> None:
         for name, value in flat(new).items():
             before = flat(old).get(name)
             longer = name == "num_episodes" and isinstance(before, int) and value >= before
-            if before != value and not longer and name != "save_dir":  # the grid's folder may have moved
+            stretched = name in presets.SCHEDULES and flat(new)["num_episodes"] != flat(old).get("num_episodes")
+            if before != value and not (longer or stretched) and name != "save_dir":  # the grid's folder may have moved
                 raise UsageError(
                     f"{path / cell.name} was started with {name} {before!r}, not {value!r}: choose another --exp-name for this"
                     " grid, or repeat the settings of the first."
@@ -216,7 +216,8 @@ def _train_cell(path: Path, cell: Cell, progress: Progress) -> Run:
     if training.is_finished(run, planned):
         progress.say(f"{cell.name} is finished.")
         return run
-    return training.resume(run, progress, num_episodes=planned)
+    schedules = {name: value for name, value in vars(cell.config.learning).items() if name in presets.SCHEDULES}
+    return training.resume(run, progress, num_episodes=planned, **schedules)  # pyright: ignore[reportArgumentType]
 
 
 class Whole(Progress):

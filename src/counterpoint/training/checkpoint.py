@@ -77,8 +77,10 @@ def rows_added(program: Program, loop: Loop) -> int:
 def first_bad_reward(program: Program, loop: Loop, seed: int) -> tuple[int, int, float] | None:
     """Returns the step, the agent and the value of the first reward of a seed in the memory that is not finite, if any."""
     memory, spec = program.memory, program.env.spec
-    if memory.rows is None:
-        return None
+    if memory.rows is None:  # the last rollout [K, T, E, …], which may lack a reward of an earlier one in the same call
+        steps = np.asarray(loop.replay.reward[seed]).reshape(-1, spec.num_agents)
+        bad = np.argwhere(~np.isfinite(steps))[:1].tolist()
+        return next(((int(loop.step[seed]) - len(steps) + at + 1, n, float(steps[at, n])) for at, n in bad), None)
     rows = memory.rows(loop.replay)
     capacity, added = _capacity(program, rows), rows_added(program, loop)
     parts = np.concatenate(list(_views(rows, capacity)))

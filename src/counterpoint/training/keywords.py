@@ -41,7 +41,8 @@ class TrainSettings(TypedDict, total=False):
     teams: Sequence[str] | Mapping[str, str]
     """Teams of the agents of --env, such as wolf_*=adversary (default: agents named adversary… are adversaries)."""
     num_episodes: int
-    """Episodes to train for."""
+    """Episodes to train for. A preset's --lr-steps and --entropy-steps stretch in proportion, unless you choose
+    them."""
     batch_size: int
     """Transitions per minibatch (off-policy algorithms)."""
     buffer_size: int
@@ -277,6 +278,10 @@ class ResumeSettings(TypedDict, total=False):
 
     lr: float
     """Adam step size of the actors."""
+    lr_steps: int
+    """Updates over which the step sizes fall linearly to zero (0: they stay constant)."""
+    entropy_steps: int
+    """Environment steps over which the weight of the entropy changes linearly."""
     save_rate: int
     """Episodes between checkpoints."""
     report_every: int
@@ -325,7 +330,8 @@ class GridSettings(TypedDict, total=False):
     teams: Sequence[str] | Mapping[str, str]
     """Teams of the agents of --env, such as wolf_*=adversary (default: agents named adversary… are adversaries)."""
     num_episodes: int | Sequence[int]
-    """Episodes to train for."""
+    """Episodes to train for. A preset's --lr-steps and --entropy-steps stretch in proportion, unless you choose
+    them."""
     batch_size: int | Sequence[int]
     """Transitions per minibatch (off-policy algorithms)."""
     buffer_size: int | Sequence[int]

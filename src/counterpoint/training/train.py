@@ -50,7 +50,10 @@ RELEASE_SECONDS = 5.0
 """How often memory is given back at most: looking for garbage takes a moment, and many short runs may follow each other."""
 _released: list[float] = []
 """When memory was last given back; empty before the first run of this process, which finds nothing to give back."""
-CHANGEABLE = ("num_episodes", "lr", "save_rate", "report_every", "eval_episodes", "plots_dir", "tensorboard", "wandb")
+CHANGEABLE = (
+    *("num_episodes", "lr", *presets.SCHEDULES, "save_rate", "report_every", "eval_episodes"),
+    *("plots_dir", "tensorboard", "wandb"),
+)
 """Settings that may change when a run resumes."""
 
 
@@ -92,9 +95,10 @@ def train(
     """Trains a new run to its end; settings are named as on the command line: train(scenario="simple").
 
     Progress is shown as a bar on a terminal, as one updating line in a notebook, and as lines elsewhere; progress=False shows
-    nothing. Settings that are left out are chosen for an external environment. A whole `config` is taken as it is, unless
-    `given` names which of its settings were chosen on purpose. `starting` returns the algorithm with another beginning, such as
-    with the actors of another run; a run that is resumed goes on from its checkpoint.
+    nothing. Settings that are left out are chosen for an external environment, and the falling step size of a preset stretches
+    with `num_episodes`. A whole `config` is taken as it is, unless `given` names which of its settings were chosen on
+    purpose. `starting` returns the algorithm with another beginning, such as with the actors of another run; a run that is
+    resumed goes on from its checkpoint.
     """
     refuse_nested("counterpoint.train")
     if config is None:
@@ -102,7 +106,7 @@ def train(
     if settings.get("env") and settings.get("scenario"):
         raise UsageError(f"env and scenario={settings.get('scenario')!r} exclude each other: choose one of them.")
     if config is None or settings.get("preset"):
-        config = presets.start(*(settings.get(name, "") for name in ("preset", "algorithm", "scenario")))
+        config = presets.start(settings)
     config = configs.override(config, **{name: value for name, value in settings.items() if name != "preset"})
     prepared = prepare(sources.absolute(config), given, trust=config.evaluation.trust)
     if starting is not None:
@@ -132,8 +136,9 @@ def resume(
     """Trains a run (or the one in a folder) on to its end, or to `num_episodes` in all.
 
     Other settings of CHANGEABLE may change too, such as lr=1e-3: config.json records them with the episode at which they
-    changed. `env` is the new place of an environment of your own that has moved. A run that names code and was not made by you
-    on this machine needs `trust`, or the environment again.
+    changed. A falling step size stretches with `num_episodes`, unless `lr_steps` says how long it falls. `env` is the
+    new place of an environment of your own that has moved. A run that names code and was not made by you on this machine needs
+    `trust`, or the environment again.
     """
     refuse_nested("counterpoint.resume")
     run, progress = run if isinstance(run, Run) else runs.open_run(run), display_of(progress)
@@ -145,6 +150,8 @@ def resume(
         progress.say(f"{run.path} is finished: all of its {planned} episodes are trained; for more: {more}")
         return run
     with lock.hold(run.path, progress.say):
+        if longer := _schedules_that_changed(old, config, changes):
+            progress.say(longer)
         config = sources.located(config, run, env)
         require_sinks(config)
         require_ray(config)
@@ -181,7 +188,23 @@ def _changed(config: Config, changes: dict[str, Any]) -> Config:
             )
     if wanted < planned:
         raise UsageError(f"--num-episodes {wanted} is fewer than the {planned} the run is set to: choose more.")
-    return configs.override(config, **changes)
+    changed = configs.override(presets.stretched(config, wanted), **changes)
+    before, after = (getattr(settings.learning, "lr_steps", 0) for settings in (config, changed))
+    if bool(before) != bool(after):  # the optimisers of a constant step size do not count their steps
+        state = "falls to zero" if before else "is constant"
+        raise UsageError(
+            f"--lr-steps {after} cannot be given to a run whose step size {state} (--lr-steps {before}): leave it out, or start"
+            " a new run."
+        )
+    return changed
+
+
+def _schedules_that_changed(old: Config, new: Config, chosen: Collection[str]) -> str:
+    """Returns a sentence about the schedules that stretch with the number of episodes; empty if none does."""
+    before, after = configs.flat(old), configs.flat(new)
+    names = [name for name in presets.SCHEDULES if name not in chosen and before.get(name) != after.get(name)]
+    parts = [f"{flag(name)} {after[name]} instead of {before[name]}" for name in names]
+    return f"stretched with --num-episodes {after['num_episodes']}: {', '.join(parts)}." if parts else ""
 
 
 def is_finished(run: Run, num_episodes: int) -> bool:

@@ -19,8 +19,7 @@ from starlette.routing import Route
 from counterpoint import __version__
 from counterpoint.core.errors import UsageError
 from counterpoint.runs import history
-from counterpoint.runs.files import expanded
-from counterpoint.runs.folder import RUNS
+from counterpoint.runs.folder import RUNS, find
 from counterpoint.view import charts
 from counterpoint.view.advice import advice
 from counterpoint.view.catalogue import Catalogue, Remembered, WatchedRun, cleaned, damage_as_text, id_of, text_of
@@ -87,8 +86,8 @@ def prepare(folder: str | Path, port: int, trust: bool) -> Ready:
 
 def place_of(folder: str | Path) -> tuple[Path, str]:
     """Returns the folder to serve, and the name of the run to open first if a run was given."""
-    path = expanded(folder)
-    if not path.is_dir() and (RUNS / path / "config.json").exists():
+    path = find(folder)
+    if not path.is_dir() and (RUNS / path).is_dir():  # the bare name of a grid
         path = RUNS / path
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder: name the folder that contains the runs, such as ./runs.")

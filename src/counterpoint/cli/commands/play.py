@@ -2,7 +2,6 @@
 
 import os
 import time
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
@@ -34,7 +33,7 @@ def play(
     """Record a film of a trained run, or of an environment with random actions.
 
     Args:
-        what: The run's folder, its name in ./runs, or the name of an environment.
+        what: The run's folder, its name in ./runs, or the name of an environment; a run comes first if both have that name.
         policy: Policy that selects the actions (an environment given by name always uses the random one).
         episodes: Number of episodes to record.
         out: File to write, ending in .gif, .png, .svg or .mp4 (empty: play.gif in the run's folder, or the environment's name
@@ -44,7 +43,7 @@ def play(
         at: Policy to play: last, best (by evaluation), or a number of episodes (the nearest policy that was kept).
         history: Film the team as it learns, with one episode of every policy that was kept.
         seed_index: Index of the seed whose policy plays, if the run has several seeds.
-        display: Show the episodes in a window instead; without a display, a film is written.
+        display: Show the episodes in a window if there is a display, otherwise write the film.
         env: New place of the run's own environment, if it has moved (empty: where it was in training).
         trust: Execute the code that the run names even though you did not make the run on this machine.
         args: Arguments of an environment given by name, in the form name=value.
@@ -54,12 +53,15 @@ def play(
     from counterpoint.envs import WORLDS
     from counterpoint.policies.policy import film_history, load, load_history, random_team
     from counterpoint.runs import open_run
+    from counterpoint.runs.folder import find
 
     if episodes < 1:
         raise UsageError(f"--episodes must be at least 1, not {episodes}.")
-    if what in WORLDS and not (Path(what) / "config.json").exists():
-        if history or at != "last" or member is not None:
-            raise UsageError(f"--history, --at and --member are for runs, and {what} is an environment: name a run.")
+    if what in WORLDS and not (find(what) / "config.json").exists():
+        for_runs = {"--history": history, "--at": at != "last", "--member": member is not None, "--seed-index": seed_index}
+        if given := [name for name, chosen in for_runs.items() if chosen]:
+            are = "is for runs" if len(given) == 1 else "are for runs"
+            raise UsageError(f"{' and '.join(given)} {are}, and {what} is an environment: name a run.")
         team, explore, beside = random_team(EnvSettings(scenario=what, scenario_args=args).build()), True, f"{what}.gif"
     elif args:
         raise UsageError("--args are for an environment given by name, and a run has its own: leave them out.")

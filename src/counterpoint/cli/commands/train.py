@@ -1,13 +1,14 @@
 """`counterpoint train`."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from counterpoint.cli import grids
-from counterpoint.cli.parsing import parse
+from counterpoint.cli.parsing import parse, whole
 from counterpoint.cli.registry import command
 from counterpoint.cli.training import run_job
 from counterpoint.core.checks import flag
@@ -52,7 +53,9 @@ def parse_settings(words: list[str]) -> "Config":
     from counterpoint import config as configs
     from counterpoint import presets
 
-    start = presets.start(*(_value(words, f"--{name}") for name in ("preset", "algorithm", "scenario")))
+    named: dict[str, Any] = {name: value for _, name, value in grids.options(words)}
+    episodes = whole(named.pop("num_episodes", ""))
+    start = presets.start(named | ({"num_episodes": int(episodes)} if re.fullmatch(r"\d{1,10}", episodes) else {}))
 
     def hint(name: str) -> str:
         others = configs.owners(name)
