@@ -120,7 +120,7 @@ PPO_TENNIS: dict[str, Any] = TENNIS | {
 RALLY: dict[str, Any] = TENNIS | {
     **{"num_episodes": 2500, "report_every": 100, "save_rate": 200, "num_envs": 8, "update_every": 8},
     **{"updates": 4, "batch_size": 256, "buffer_size": 200_000, "warmup": 2000, "lr": 1e-3, "gamma": 0.99, "tau": 0.005},
-    **{"clip": 1.0, "norm": "layer", "n_step": 5, "critic_activation": "silu", "share": "all", "lr_steps": 280_000},
+    **{"clip": 1.0, "norm": "layer", "n_step": 5, "critic_activation": "silu", "share": "all", "lr_steps": 120_000},
 }
 """Positions and speeds of up to 30 need normalised layers; a hit pays only when the ball has crossed the net, steps later. Both
 players are alike and share all parameters: without that, MASAC failed on two of four seeds."""
