@@ -31,6 +31,9 @@ HOLD = 4
 """Steps between two choices: a new choice at every step would only tremble."""
 ORDER = {"last": "value at the last step", "mean": "mean over steps", "sum": "sum over steps", "max": "maximum over steps"}
 
+EXPERIMENTS = {"switch2": "switch2-mappo", "switch4": "switch4-mappo", "tennis": "tennis-tuned"}
+"""Where the results of a tuned preset are in docs/results/, if not in success/."""
+
 
 def main() -> None:
     PAGES.mkdir(exist_ok=True)
@@ -50,6 +53,15 @@ def tuned_result(name: str) -> str:
                 f"`--preset {preset}` ends with a greedy success of {sum(values) / len(values):.3f} over 1000 fresh episodes,"
                 f" and {min(values):.3f} on the worst of {len(values)} seeds ([teams that succeed](../results/success.md))."
             )
+    if name in EXPERIMENTS:
+        ends = [_rows(file)[-1] for file in sorted((tables / EXPERIMENTS[name]).glob("seed*.csv"))]
+        columns = ["eval/score"] if name == "tennis" else [column for column in ends[0] if column.startswith("eval/return/")]
+        scores = [sum(float(end[column]) for column in columns) for end in ends]
+        what = "a score of the better player" if name == "tennis" else "a return, summed over agents,"
+        return (
+            f"`--preset tuned-{name}` ends with {what} of {sum(scores) / len(scores):.2f} in greedy play, and {min(scores):.2f} on the"
+            f" worst of {len(scores)} seeds ([algorithms and worlds](../results.md#algorithms-and-worlds))."
+        )
     met = tables / "head-to-head.csv"
     if met.exists() and any(row["world"] == name for row in _rows(met)):
         return "What a preset earns here against teams with the authors' settings: [head to head](../results/head-to-head.md)."
