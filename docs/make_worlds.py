@@ -59,8 +59,8 @@ def tuned_result(name: str) -> str:
         scores = [sum(float(end[column]) for column in columns) for end in ends]
         what = "a score of the better player" if name == "tennis" else "a return, summed over agents,"
         return (
-            f"`--preset tuned-{name}` ends with {what} of {sum(scores) / len(scores):.2f} in greedy play, and {min(scores):.2f} on the"
-            f" worst of {len(scores)} seeds ([algorithms and worlds](../results.md#algorithms-and-worlds))."
+            f"`--preset tuned-{name}` ends with {what} of {sum(scores) / len(scores):.2f} in greedy play, and {min(scores):.2f}"
+            f" on the worst of {len(scores)} seeds ([algorithms and worlds](../results.md#algorithms-and-worlds))."
         )
     met = tables / "head-to-head.csv"
     if met.exists() and any(row["world"] == name for row in _rows(met)):
