@@ -384,3 +384,5 @@ def test_the_first_line_names_the_tuned_preset(tmp_path: Path, capsys: pytest.Ca
     assert "--preset tuned-simple)" in first_line(scenario="simple")
     assert "--preset tuned-tennis)" in first_line(scenario="tennis"), "its own preset is where training starts, not a choice"
     assert "--preset" not in first_line(preset="tuned-simple", warmup=60)
+    other = first_line(preset="tuned-simple", algorithm="masac")
+    assert "(masac learns with settings of its own, not with those of --preset tuned-simple)" in other

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from counterpoint.config import Config
+from counterpoint.config import Config, same_settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.spaces import Spec
 from counterpoint.presets import PRESETS
@@ -166,7 +166,7 @@ def _in_notebook() -> bool:
 
 
 def _sentence(path: Path, config: Config, spec: Spec) -> str:
-    """Returns what is trained and where, and whether a tuned preset exists."""
+    """Returns what is trained and where, whether a tuned preset exists, and whether another algorithm left little of one."""
     policies = config.algorithm
     if config.good_policy or config.adv_policy:
         policies = f"good {config.good_policy or config.algorithm}, adversary {config.adv_policy or config.algorithm}"
@@ -176,6 +176,8 @@ def _sentence(path: Path, config: Config, spec: Spec) -> str:
     tuned = f"tuned-{where}"
     usual = config.preset in ("", where)  # a preset of the world's own name is where settings start from if nobody names one
     hint = f" (tuned settings: --preset {tuned})" if tuned in PRESETS and usual else ""
+    if config.preset in PRESETS and not same_settings(PRESETS[config.preset].algorithm, config.algorithm):
+        hint = f" ({config.algorithm} learns with settings of its own, not with those of --preset {config.preset})"
     return f"{where}: {agents}, {policies}, {config.training.num_episodes} episodes{seeds} → {path}{hint}"
 
 
