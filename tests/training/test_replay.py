@@ -44,7 +44,7 @@ def numbers_of(batch):
         if name in ("terminated", "alive"):
             odd = np.broadcast_to((number % 2 == 1)[..., None], leaf.shape)
             np.testing.assert_array_equal(leaf, odd if name == "terminated" else ~odd)
-        elif name in ("weight", "index", "carry", "legal", "next_legal", "discount", "begins"):
+        elif name in ("weight", "index", "carry", "legal", "next_legal", "discount", "begins", "own"):
             assert leaf is None
         elif name == "extras":
             assert leaf == ()
