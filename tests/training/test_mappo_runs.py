@@ -1,5 +1,8 @@
 """MAPPO and IPPO as runs like any other: resumed to the bit, several seeds, external environments, both in one run."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.runs.folder import Run
 from counterpoint.training import train as experiment
 from counterpoint.training.external import check_external
-from counterpoint.training.program import prepare
+from counterpoint.training.program import SCHEDULER, prepare, prepare_jax
 from stopped import Stopper, assert_same_end
 
 SMALL: dict[str, Any] = {
@@ -96,3 +99,25 @@ def test_presets_can_be_trained(name: str) -> None:
     assert name.startswith(config.algorithm)
     config.check(config.world.build())
     assert config.training.num_episodes * config.world.build().max_steps <= 20_000_000
+
+
+def test_a_large_program_ends_with_the_compilers_usual_settings(tmp_path: Path) -> None:
+    """XLA's schedule for concurrency made this program wait for ever."""
+    usual = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    words = ["--algorithm", "mappo", "--scenario", "simple_spread", "--num-seeds", "2", "--num-envs", "128"]
+    words += ["--update-every", "3200", "--num-episodes", "300", "--save-dir", str(tmp_path), "--plots-dir", ""]
+    command = [sys.executable, "-m", "counterpoint", "train", *words]
+    done = subprocess.run(command, env=usual, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "policy" in done.stdout
+
+
+def test_flags_that_the_user_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, expected in (
+        ("--xla_backend_optimization_level=0", f"--xla_backend_optimization_level=0 --{SCHEDULER}=false"),
+        ("", f"--{SCHEDULER}=false"),
+        (f"--{SCHEDULER}=true", f"--{SCHEDULER}=true"),
+    ):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        prepare_jax(1)
+        assert os.environ["XLA_FLAGS"] == expected

@@ -45,6 +45,10 @@ class Prepared(NamedTuple):
     program: Program
 
 
+SCHEDULER = "xla_cpu_enable_concurrency_optimized_scheduler"
+"""A schedule for concurrency of XLA, with which large programs of MAPPO (recurrent, or several seeds) never end on CPUs."""
+
+
 def prepare_jax(num_devices: int, external: bool = False) -> int:
     """Configures JAX for that many devices (0: choose) and returns how many to use.
 
@@ -52,6 +56,8 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     """
     if external:
         os.environ.setdefault("NPROC", "1")
+    if SCHEDULER not in (flags := os.environ.get("XLA_FLAGS", "")):
+        os.environ["XLA_FLAGS"] = f"{flags} --{SCHEDULER}=false".strip()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
     keep_programs(str(cache))
     wanted = num_devices or min(2, os.cpu_count() or 1)
