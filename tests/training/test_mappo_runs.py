@@ -17,7 +17,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.runs.folder import Run
 from counterpoint.training import train as experiment
 from counterpoint.training.external import check_external
-from counterpoint.training.program import SCHEDULER, prepare, prepare_jax
+from counterpoint.training.program import SCHEDULER, prepare
 from stopped import Stopper, assert_same_end
 
 SMALL: dict[str, Any] = {
@@ -112,12 +112,19 @@ def test_a_large_program_ends_with_the_compilers_usual_settings(tmp_path: Path) 
     assert "policy" in done.stdout
 
 
-def test_flags_that_the_user_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    for given, expected in (
-        ("--xla_backend_optimization_level=0", f"--xla_backend_optimization_level=0 --{SCHEDULER}=false"),
-        ("", f"--{SCHEDULER}=false"),
-        (f"--{SCHEDULER}=true", f"--{SCHEDULER}=true"),
-    ):
-        monkeypatch.setenv("XLA_FLAGS", given)
-        prepare_jax(1)
-        assert os.environ["XLA_FLAGS"] == expected
+@pytest.mark.parametrize(
+    ("given", "before", "expected"),
+    [
+        ("--xla_backend_optimization_level=0", "", f"--xla_backend_optimization_level=0 --{SCHEDULER}=false"),
+        (f"--{SCHEDULER}=true", "", f"--{SCHEDULER}=true"),
+        ("", "import jax; jax.devices();", ""),
+    ],
+    ids=["added", "chosen by the user", "too late"],
+)
+def test_the_schedule_is_turned_off(given: str, before: str, expected: str) -> None:
+    code = f"import os; {before} from counterpoint.training.program import prepare_jax; prepare_jax(2)"
+    command = [sys.executable, "-c", f"{code}; print(os.environ['XLA_FLAGS'])"]
+    done = subprocess.run(
+        command, env=os.environ | {"XLA_FLAGS": given}, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.stdout.strip() == expected, done.stderr

@@ -56,13 +56,13 @@ def prepare_jax(num_devices: int, external: bool = False) -> int:
     """
     if external:
         os.environ.setdefault("NPROC", "1")
-    if SCHEDULER not in (flags := os.environ.get("XLA_FLAGS", "")):
-        os.environ["XLA_FLAGS"] = f"{flags} --{SCHEDULER}=false".strip()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "counterpoint"
     keep_programs(str(cache))
     wanted = num_devices or min(2, os.cpu_count() or 1)
     with suppress(RuntimeError):  # the caller has used JAX before: take what is there
         jax.config.update("jax_num_cpu_devices", wanted)
+        if SCHEDULER not in (flags := os.environ.get("XLA_FLAGS", "")):  # learners inherit it: they compute the same bits
+            os.environ["XLA_FLAGS"] = f"{flags} --{SCHEDULER}=false".strip()
     present = len(jax.devices())
     if num_devices > present:
         raise UsageError(f"--devices {num_devices} is more than there are: start a new process or choose --devices {present}.")
