@@ -463,8 +463,10 @@ def output_cost(weight: float, problem: Problem, view: View, raw: Float[Array, "
 def has_zero_padding(problem: Problem) -> bool:
     """Returns whether actors give zero where an agent's action is padded; not so if another agent of its set acts there."""
     spec, shared = problem.spec, problem.sharing
-    if problem.model is not None or shared is None:
-        return problem.model is None
+    if problem.model is not None:
+        return False
+    if shared is None:
+        return True
     acts = sharing.union(shared._replace(ids=False), spec.act_mask)
     return bool((acts[shared.sets] == spec.act_mask).all())
 
